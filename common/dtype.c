@@ -7,9 +7,9 @@
 
 enum {
     FP32_INF = 0x7f800000,
-    FP32_HIDDEN = 1 << 23,          /* the leading one of a normal number's significand */
-    FP32_FP16_LIMIT = 0x47800000,   /* 2^16: from here on fp16 is infinity */
-    FP32_FP16_NORMAL = 0x38800000,  /* 2^-14: below it fp16 is subnormal */
+    FP32_HIDDEN = 1 << 23,         /* the leading one of a normal number's significand */
+    FP32_FP16_LIMIT = 0x47800000,  /* 2^16: from here on fp16 is infinity */
+    FP32_FP16_NORMAL = 0x38800000, /* 2^-14: below it fp16 is subnormal */
     BF16_QUIET = 1 << 6,
     FP16_QUIET = 1 << 9,
     FP16_INF = 0x7c00,

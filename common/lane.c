@@ -52,7 +52,7 @@ static enum status host_download(struct lane_system *system, void *dst, struct d
     return OK;
 }
 
-/* Work is done when its call returns, so every lane is as far as the compute lane: it is that lane. */
+/* Work is done when its call returns: every lane is as far as the compute lane, so it is that lane. */
 static enum status host_open_lane(struct lane_system *system, const char *label, struct lane **out)
 {
     (void)system;
@@ -155,7 +155,8 @@ void lane_free(struct lane_system *system, struct devmem m, size_t bytes)
         system->ops->free(system, m, at_least_one(bytes));
 }
 
-enum status lane_upload(struct lane_system *system, struct devmem dst, const void *src, size_t bytes)
+enum status lane_upload(struct lane_system *system, struct devmem dst, const void *src,
+                        size_t bytes)
 {
     if (bytes == 0)
         return OK;
@@ -170,8 +171,8 @@ enum status lane_download(struct lane_system *system, void *dst, struct devmem s
     if (bytes == 0)
         return OK;
     if (devmem_is_none(src) || !dst)
-        return FAIL(ERR_INTERNAL, "%s: download of %zu bytes from or to nowhere",
-                    system->ops->name, bytes);
+        return FAIL(ERR_INTERNAL, "%s: download of %zu bytes from or to nowhere", system->ops->name,
+                    bytes);
     return system->ops->download(system, dst, src, bytes);
 }
 

@@ -5,7 +5,8 @@
 
 static const double two_pi = 6.283185307179586476925286766559;
 
-/* One round: two 32x32 -> 64 bit products, whose halves are crossed over (Salmon et al., section 3.3). */
+/* One round: two 32x32 -> 64 bit products, whose halves are crossed over (Salmon et al.,
+ * section 3.3). */
 static void philox_round(uint32_t x[4], const uint32_t key[2])
 {
     uint64_t p0 = (uint64_t)x[0] * 0xd2511f53u, p1 = (uint64_t)x[2] * 0xcd9e8d57u;
