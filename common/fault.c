@@ -7,17 +7,18 @@
 
 #include "common/clock.h"
 
-enum { MAX_MS = 3600000, MAX_PERCENT = 100000, NS_PER_MS = 1000000 };
+enum { NOBODY = INT_MIN, MAX_MS = 3600000, MAX_PERCENT = 100000, NS_PER_MS = 1000000 };
 
-/* Set before ranks start, only read while they run. rank -1: off. */
+/* Set before ranks start, only read while they run. */
 struct faults {
     int fail_rank, stall_rank, slow_rank;
     uint64_t fail_call, stall_call;
     int64_t stall_ms, delay_ms;
     int slow_percent;
 };
-static const struct faults no_faults = {.fail_rank = -1, .stall_rank = -1, .slow_rank = -1};
-static struct faults faults = {.fail_rank = -1, .stall_rank = -1, .slow_rank = -1};
+static const struct faults no_faults = {
+    .fail_rank = NOBODY, .stall_rank = NOBODY, .slow_rank = NOBODY};
+static struct faults faults = {.fail_rank = NOBODY, .stall_rank = NOBODY, .slow_rank = NOBODY};
 
 /* n numbers separated by colons, and nothing else. */
 static bool read_numbers(const char *text, const int64_t max[], int64_t out[], size_t n)

@@ -52,7 +52,7 @@ static enum status host_download(struct lane_system *system, void *dst, struct d
     return OK;
 }
 
-/* Work is done when its call returns: every lane is as far as the compute lane, so it is that lane. */
+/* Work is done when its call returns: every lane is as far as the compute lane, so it is that. */
 static enum status host_open_lane(struct lane_system *system, const char *label, struct lane **out)
 {
     (void)system;

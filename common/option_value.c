@@ -58,8 +58,13 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+static bool is_within(const struct option *option, double value)
+{
+    return value >= option->min && value <= option->max;
+}
+
 /* An integer at the start of *text, which moves behind it. */
-static const char *scan_integer(const struct option *option, const char **text, int64_t *out)
+static const char *scan_integer(const char **text, int64_t *out)
 {
     const char *p = *text;
     if (!is_digit(p[*p == '-'])) /* strtoll would skip spaces and take a plus sign */
@@ -67,7 +72,7 @@ static const char *scan_integer(const struct option *option, const char **text, 
     char *end;
     errno = 0;
     long long value = strtoll(p, &end, 10);
-    if (errno || (double)value < option->min || (double)value > option->max)
+    if (errno)
         return out_of_range;
     *text = end;
     *out = value;
@@ -78,11 +83,13 @@ static const char *parse_int(const struct option *option, const char *text,
                              union option_value *value)
 {
     int64_t i;
-    const char *why = scan_integer(option, &text, &i);
+    const char *why = scan_integer(&text, &i);
     if (why)
         return why;
     if (*text)
         return "not an integer";
+    if (!is_within(option, (double)i))
+        return out_of_range;
     value->i = i;
     return NULL;
 }
@@ -98,7 +105,7 @@ static const char *parse_real(const struct option *option, const char *text,
     double r = strtod_l(text, &end, plain_locale());
     if (*end)
         return not_number;
-    if (!isfinite(r) || r < option->min || r > option->max)
+    if (!isfinite(r) || !is_within(option, r))
         return out_of_range;
     value->r = r;
     return NULL;
@@ -120,18 +127,19 @@ static const char *scan_pair(const struct option *option, const char *text, char
                              const char *malformed, int pair[2])
 {
     int64_t first, second;
-    const char *why = scan_integer(option, &text, &first);
+    const char *why = scan_integer(&text, &first);
     if (why)
         return why;
     second = first;
     if (*text == separator) {
         text++;
-        if ((why = scan_integer(option, &text, &second)))
+        if ((why = scan_integer(&text, &second)))
             return why;
     }
     if (*text)
         return malformed;
-    if (first < 0 || first > INT_MAX || second < 0 || second > INT_MAX)
+    if (!is_within(option, (double)first) || !is_within(option, (double)second) || first < 0 ||
+        first > INT_MAX || second < 0 || second > INT_MAX)
         return out_of_range;
     pair[0] = (int)first;
     pair[1] = (int)second;
