@@ -141,12 +141,16 @@ struct shared_place {
 struct failing_thread {
     struct shared_place *shared;
     int rank;
+    int own_rank; /* what the thread's own place says after all threads have failed */
 };
 
 static void *fail_together(void *argument)
 {
     struct failing_thread *t = argument;
     log_set_rank(t->rank, THREADS);
+    FAIL(ERR_IO, "without a bound place");
+    pthread_barrier_wait(&t->shared->start);
+    t->own_rank = status_first()->rank;
     for (int round = 0; round < ROUNDS; round++) {
         struct failure own = {.rank = -1};
         status_bind(&own);
@@ -167,12 +171,14 @@ static void test_threads(void **state)
     pthread_t ids[THREADS];
     assert_int_equal(pthread_barrier_init(&shared.start, NULL, THREADS), 0);
     for (int i = 0; i < THREADS; i++) {
-        threads[i] = (struct failing_thread){&shared, i};
+        threads[i] = (struct failing_thread){&shared, i, -1};
         assert_int_equal(pthread_create(&ids[i], NULL, fail_together, &threads[i]), 0);
     }
     for (int i = 0; i < THREADS; i++)
         pthread_join(ids[i], NULL);
     pthread_barrier_destroy(&shared.start);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(threads[i].own_rank, i);
 
     char expected[64];
     snprintf(expected, sizeof expected, "rank %d of all", shared.place.rank);
