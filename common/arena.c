@@ -1,3 +1,4 @@
+/* The ledger counts, the arena remembers what to free. */
 #include "common/arena.h"
 
 #include <stdlib.h>

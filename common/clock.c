@@ -1,3 +1,4 @@
+/* The monotonic clock, and the calendar as text. */
 #include "common/clock.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Faults on demand: parsed whole or refused, then read without locks. */
 #include "common/fault.h"
 
 #include <errno.h>

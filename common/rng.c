@@ -1,3 +1,4 @@
+/* Philox rounds, Box-Muller pairs, and how elements map to blocks of four. */
 #include "common/rng.h"
 
 #include <math.h>
