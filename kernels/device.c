@@ -1,5 +1,6 @@
-/* The list of devices and the checked wrappers around their operations: sizes of zero end here, our own
- * mistakes abort here, and time, heartbeats and the arithmetic's test hook are seen to once, here. */
+/* The list of devices and the checked wrappers around their operations: sizes of zero end here, our
+ * own mistakes abort here, and time, heartbeats and the arithmetic's test hook are seen to once,
+ * here. */
 #include "kernels/device.h"
 #include "config.h"
 
@@ -103,7 +104,7 @@ static bool is_given(struct devmem m)
     return !devmem_is_none(m);
 }
 
-/* A noise floor's linear: the inner dimension in two halves, the second accumulated on the first. */
+/* For the noise floor: the inner dimension in two halves, the second accumulated on the first. */
 static enum status linear_in_halves(struct device *d, const struct linear_call *call)
 {
     size_t half = call->k / 2, bytes = half * dtype_bytes(d->dtype);

@@ -4,7 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 8 }; /* independent sums, so that a row's statistics vectorise; the order stays fixed */
+enum {
+    LANES = 8
+}; /* independent sums, so that a row's statistics vectorise; the order stays fixed */
 
 void device_host_read(enum dtype t, struct devmem array, size_t first, size_t n, float *out)
 {
@@ -35,7 +37,7 @@ static struct merge_weights merge_weights(float acc, float new)
     return (struct merge_weights){(float)exp(acc - lse), (float)exp(new - lse), (float)lse};
 }
 
-/* acc = acc * weights.acc + new * weights.new; what weighs nothing may hold anything, NaN included. */
+/* acc = acc * weights.acc + new * weights.new; what weighs nothing may hold anything, even NaN. */
 static void merge_run(struct merge_weights weights, size_t n, float *restrict acc,
                       const float *restrict new)
 {
@@ -112,7 +114,8 @@ static void modulate_row(const struct device *d, const struct modulate_call *cal
 {
     size_t first = row * call->width, mod = row % call->batch * call->mod_stride;
     double mean = row_sum(d->dtype, call->x, first, call->width, 0, false) / (double)call->width;
-    double variance = row_sum(d->dtype, call->x, first, call->width, mean, true) / (double)call->width;
+    double variance =
+        row_sum(d->dtype, call->x, first, call->width, mean, true) / (double)call->width;
     double inverse = 1 / sqrt(variance + call->eps);
     float x[DEVICE_HOST_RUN], shift[DEVICE_HOST_RUN], scale[DEVICE_HOST_RUN];
     for (size_t i = 0, n; i < call->width; i += n) {
@@ -147,7 +150,8 @@ static void residual_run(const struct device *d, const struct residual_call *cal
             y[j] += operand[j];
     }
     if (!devmem_is_none(call->gate)) {
-        device_host_read(d->dtype, call->gate, row % call->batch * call->mod_stride + i, n, operand);
+        device_host_read(d->dtype, call->gate, row % call->batch * call->mod_stride + i, n,
+                         operand);
         for (size_t j = 0; j < n; j++)
             y[j] *= operand[j];
     }

@@ -1,6 +1,7 @@
-/* Operations that devices in host memory do alike: everything but the products and the exponentials of
- * long arrays. Arrays of T are read and written in short runs of fp32, so one loop serves every dtype
- * and stays in the first-level cache; a result is rounded once. They run on the calling thread. */
+/* Operations that devices in host memory do alike: everything but the products and the exponentials
+ * of long arrays. Arrays of T are read and written in short runs of fp32, so one loop serves every
+ * dtype and stays in the first-level cache; a result is rounded once. They run on the calling
+ * thread. */
 #ifndef KERNELS_DEVICE_HOST_H
 #define KERNELS_DEVICE_HOST_H
 

@@ -1,13 +1,14 @@
-/* Device `ref`: naive loops in host memory, the definition of right. Products accumulate in fp32 in the
- * order of the inner index, whatever the number of rows or columns of the call, so a row's bits depend
- * on the row alone. The loops are arranged so that a compiler vectorises over columns or keys. */
+/* Device `ref`: naive loops in host memory, the definition of right. Products accumulate in fp32 in
+ * the order of the inner index, whatever the number of rows or columns of the call, so a row's bits
+ * depend on the row alone. The loops are arranged so that a compiler vectorises over columns or
+ * keys. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/device_host.h"
 
-/* A tile of the product: its accumulators, and a slice of each operand, stay in the nearest caches. */
+/* A tile of the product: accumulators and a slice of each operand stay in the nearest caches. */
 enum { TILE_ROWS = 32, TILE_COLS = 32, TILE_INNER = 128 };
 
 static enum status ref_open(const struct device_config *config, struct device **out)
@@ -42,8 +43,8 @@ static size_t at_most(size_t n, size_t limit)
 }
 
 /* sum[c] += sum over k of x[k] * w[k][c], one term after the other. */
-static void add_products(size_t inner, const float *restrict x, const float (*restrict w)[TILE_COLS],
-                         float *restrict sum)
+static void add_products(size_t inner, const float *restrict x,
+                         const float (*restrict w)[TILE_COLS], float *restrict sum)
 {
     for (size_t k = 0; k < inner; k++)
         for (size_t c = 0; c < TILE_COLS; c++)
@@ -98,8 +99,10 @@ static enum status ref_linear(struct device *d, const struct linear_call *call)
 {
     for (size_t col = 0; col < call->n; col += TILE_COLS)
         for (size_t row = 0; row < call->m; row += TILE_ROWS) {
-            struct tile tile = {.row = row, .rows = at_most(call->m - row, TILE_ROWS),
-                                .col = col, .cols = at_most(call->n - col, TILE_COLS)};
+            struct tile tile = {.row = row,
+                                .rows = at_most(call->m - row, TILE_ROWS),
+                                .col = col,
+                                .cols = at_most(call->n - col, TILE_COLS)};
             for (size_t k = 0; k < call->k; k += TILE_INNER)
                 tile_add(d, call, &tile, k, at_most(call->k - k, TILE_INNER));
             tile_store(d, call, &tile);
@@ -137,7 +140,8 @@ static void head_load(const struct device *d, const struct attention_call *call,
                       size_t v_first, struct head *head)
 {
     for (size_t j = 0; j < head->nk; j++) {
-        device_host_read(d->dtype, call->k.base, k_first + j * call->k.row, head->head_dim, head->row);
+        device_host_read(d->dtype, call->k.base, k_first + j * call->k.row, head->head_dim,
+                         head->row);
         for (size_t c = 0; c < head->head_dim; c++)
             head->keys[c * head->nk + j] = head->row[c];
         device_host_read(d->dtype, call->v.base, v_first + j * call->v.row, head->head_dim,
