@@ -132,13 +132,30 @@ void dtype_store(enum dtype t, void *array, size_t i, float value)
     }
 }
 
+/* The loops that move most elements, alone so that they vectorise. */
+static void widen_bf16(float *restrict dst, const uint16_t *restrict src, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = dtype_from_bf16(src[i]);
+}
+
+static void narrow_bf16(uint16_t *restrict dst, const float *restrict src, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = dtype_to_bf16(src[i]);
+}
+
 void dtype_convert(enum dtype to, void *dst, enum dtype from, const void *src, size_t n)
 {
     if (to == from) {
         if (dst != src && n > 0)
             memcpy(dst, src, n * dtype_bytes(to));
-        return;
+    } else if (to == DTYPE_FP32 && from == DTYPE_BF16) {
+        widen_bf16(dst, src, n);
+    } else if (to == DTYPE_BF16 && from == DTYPE_FP32) {
+        narrow_bf16(dst, src, n);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            dtype_store(to, dst, i, dtype_load(from, src, i));
     }
-    for (size_t i = 0; i < n; i++)
-        dtype_store(to, dst, i, dtype_load(from, src, i));
 }
