@@ -16,6 +16,8 @@ struct block {
     struct devmem memory;
     size_t bytes;
     enum memory_purpose purpose;
+    void (*release)(void *context); /* NULL: the arena's own allocation */
+    void *context;
 };
 
 struct arena {
@@ -94,7 +96,10 @@ void arena_close(struct arena *arena)
     /* Last in, first out: what a device's allocator likes best. */
     for (size_t i = arena->count; i-- > 0;) {
         const struct block *b = &arena->blocks[i];
-        lane_free(arena->system, b->memory, b->bytes);
+        if (b->release)
+            b->release(b->context);
+        else
+            lane_free(arena->system, b->memory, b->bytes);
         memory_ledger_remove(arena->ledger, b->purpose, b->bytes);
     }
     free(arena->blocks);
@@ -114,21 +119,41 @@ static enum status reserve_block(struct arena *arena)
     return OK;
 }
 
-enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, size_t bytes,
-                        struct devmem *out)
+/* May another block of so many bytes be added? */
+static enum status admit(struct arena *arena, enum memory_purpose purpose, size_t bytes)
 {
     if (arena->is_sealed)
         return FAIL(ERR_INTERNAL, "%zu bytes asked for %s from a sealed arena", bytes,
                     memory_purpose_name(purpose));
     TRY(check_limit(arena->ledger, purpose, bytes));
-    TRY(reserve_block(arena));
+    return reserve_block(arena);
+}
+
+/* Counted only once it is there: a peak is of memory that was really held. */
+static void add_block(struct arena *arena, struct block block)
+{
+    count_in(arena->ledger, block.purpose, block.bytes);
+    arena->blocks[arena->count++] = block;
+}
+
+enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, size_t bytes,
+                        struct devmem *out)
+{
     struct devmem memory;
+    TRY(admit(arena, purpose, bytes));
     TRY(lane_alloc(arena->system, bytes, &memory));
     ASSERT_CMP(memory.addr % ARENA_ALIGNMENT, ==, 0);
-    /* Counted only now: a peak is of memory that was really held. */
-    count_in(arena->ledger, purpose, bytes);
-    arena->blocks[arena->count++] = (struct block){memory, bytes, purpose};
+    add_block(arena, (struct block){.memory = memory, .bytes = bytes, .purpose = purpose});
     *out = memory;
+    return OK;
+}
+
+enum status arena_adopt(struct arena *arena, enum memory_purpose purpose, struct devmem memory,
+                        size_t bytes, void (*release)(void *context), void *context)
+{
+    TRY(admit(arena, purpose, bytes));
+    add_block(arena, (struct block){.memory = memory, .bytes = bytes, .purpose = purpose,
+                                    .release = release, .context = context});
     return OK;
 }
 

@@ -35,6 +35,7 @@ void meter_reset(struct meter *m)
 {
     m->counts = (struct comm_counts){0};
     m->wait_count = m->event_count = m->dropped_events = 0;
+    m->waited_ps = m->bubble_ps = 0;
     m->step = m->layer = m->patch = -1;
     m->phase = PHASE_SYNC;
     m->lanes->ops->reset_marks(m->lanes);
@@ -75,17 +76,20 @@ static int64_t within(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
+static void add_wait(struct meter *m, const struct meter_wait *wait, int64_t *waited, int64_t *bubble)
+{
+    int64_t begin = lane_mark_ps(m->lanes, &wait->begin), end = lane_mark_ps(m->lanes, &wait->end);
+    *waited += end - begin;
+    *bubble += within(lane_mark_ps(m->lanes, &wait->matched), begin, end) - begin;
+}
+
 void meter_resolve(struct meter *m, struct meter_times *out)
 {
     int64_t start = lane_mark_ps(m->lanes, &m->start);
-    *out = (struct meter_times){.total_ps = lane_mark_ps(m->lanes, &m->stop) - start};
-    for (size_t i = 0; i < m->wait_count; i++) {
-        int64_t begin = lane_mark_ps(m->lanes, &m->waits[i].begin);
-        int64_t end = lane_mark_ps(m->lanes, &m->waits[i].end);
-        int64_t matched = within(lane_mark_ps(m->lanes, &m->waits[i].matched), begin, end);
-        out->exposed_ps += end - begin;
-        out->bubble_ps += matched - begin;
-    }
+    *out = (struct meter_times){.total_ps = lane_mark_ps(m->lanes, &m->stop) - start,
+                                .exposed_ps = m->waited_ps, .bubble_ps = m->bubble_ps};
+    for (size_t i = 0; i < m->wait_count; i++)
+        add_wait(m, &m->waits[i], &out->exposed_ps, &out->bubble_ps);
     out->compute_ps = out->total_ps - out->exposed_ps;
     for (size_t i = 0; i < m->event_count; i++) {
         struct meter_event *event = &m->events[i];
@@ -176,12 +180,15 @@ static void trace_wait(struct meter *m, const struct comm_request *r, const stru
 
 enum status meter_wait_end(struct meter *m, const struct mark *begin, const struct comm_request *r)
 {
+    struct meter_wait wait = {.begin = *begin, .matched = r->matched};
+    TRY(lane_mark(m->lanes, NULL, &wait.end));
+    trace_wait(m, r, &wait);
+    if (!wait.begin.event && !wait.matched.event && !wait.end.event) {
+        add_wait(m, &wait, &m->waited_ps, &m->bubble_ps);
+        return OK;
+    }
     if (m->wait_count == m->wait_capacity)
         return FAIL(ERR_INTERNAL, "meter: more than %zu waits in one run", m->wait_capacity);
-    struct meter_wait *wait = &m->waits[m->wait_count++];
-    wait->begin = *begin;
-    wait->matched = r->matched;
-    TRY(lane_mark(m->lanes, NULL, &wait->end));
-    trace_wait(m, r, wait);
+    m->waits[m->wait_count++] = wait;
     return OK;
 }

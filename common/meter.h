@@ -35,7 +35,8 @@ struct meter {
     struct meter_wait {
         struct mark begin, matched, end;
     } * waits;
-    size_t wait_count, wait_capacity;
+    size_t wait_count, wait_capacity; /* kept only where marks have events; else summed at once: */
+    int64_t waited_ps, bubble_ps;
     struct meter_event *events;
     size_t event_count, event_capacity;
     size_t dropped_events;        /* the trace was full: whoever writes it warns */
@@ -77,7 +78,8 @@ enum status meter_end(struct meter *, int event) WARN_UNUSED;
 void meter_count(struct meter *, enum comm_op, enum traffic, uint64_t payload, uint64_t sent);
 enum status meter_wait_begin(struct meter *, struct mark *begin) WARN_UNUSED;
 /* The wait ends now. Also traces it, and the ended operation (from matched to ended) on the lane "comm",
- * or on "send" and "recv" of its links. ERR_INTERNAL: more waits than meter_open was told. */
+ * or on "send" and "recv" of its links. ERR_INTERNAL: more waits than meter_open was
+ * told, where they must be kept. */
 enum status meter_wait_end(struct meter *, const struct mark *begin, const struct comm_request *)
     WARN_UNUSED;
 

@@ -1,0 +1,119 @@
+/* Ranks as threads of this process. Other ways of starting ranks register in `launchers`. */
+#include "bench/launch.h"
+
+#include "common/log.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Deep enough for library code that keeps tiles on the stack. */
+enum { STACK_BYTES = 8 << 20 };
+
+struct thread_rank {
+    pthread_t thread;
+    struct team *team;
+    launch_fn *work;
+    void *context;
+    struct failure failure;
+    enum status status;
+    int is_started;
+};
+
+int launch_usable_cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    int cores = CPU_COUNT(&set);
+    return cores > 0 ? cores : 1;
+}
+
+static void *rank_main(void *argument)
+{
+    struct thread_rank *rank = argument;
+    status_bind(&rank->failure);
+    log_set_rank(rank->team->rank, rank->team->nranks);
+    rank->status = rank->work(rank->team, rank->context);
+    if (rank->status != OK)
+        team_abort(rank->team, rank->status);
+    status_bind(NULL);
+    return NULL;
+}
+
+static enum status start_threads(struct thread_rank *ranks, int nranks, struct team_threads *shared,
+                                 launch_fn *work, void *context)
+{
+    pthread_attr_t attributes;
+    enum status status = OK;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    for (int r = 0; r < nranks && status == OK; r++) {
+        ranks[r].team = team_threads_rank(shared, r);
+        ranks[r].work = work;
+        ranks[r].context = context;
+        ranks[r].failure.rank = -1;
+        int error = pthread_create(&ranks[r].thread, &attributes, rank_main, &ranks[r]);
+        ranks[r].is_started = error == 0;
+        if (error)
+            status = FAIL(ERR_MEMORY, "cannot start the thread of rank %d: %s", r, strerror(error));
+    }
+    if (status != OK && nranks > 0 && ranks[0].team)
+        team_abort(ranks[0].team, status);
+    pthread_attr_destroy(&attributes);
+    return status;
+}
+
+/* The worst status, and as this thread's failure the text of the first rank that has it. */
+static enum status join_threads(struct thread_rank *ranks, int nranks)
+{
+    int worst = -1;
+    for (int r = 0; r < nranks; r++) {
+        if (!ranks[r].is_started)
+            continue;
+        pthread_join(ranks[r].thread, NULL);
+        if (ranks[r].status != OK && (worst < 0 || ranks[r].status > ranks[worst].status))
+            worst = r;
+    }
+    if (worst < 0)
+        return OK;
+    const struct failure *f = &ranks[worst].failure;
+    return status_fail(ranks[worst].status, f->file ? f->file : __FILE__, f->line, "%s",
+                       f->text[0] ? f->text : status_text(ranks[worst].status));
+}
+
+static enum status launch_threads(int nranks, double timeout_s, launch_fn *work, void *context)
+{
+    struct team_threads *shared = NULL;
+    TRY(team_threads_open(nranks, timeout_s, &shared));
+    for (int r = 0; r < nranks; r++)
+        team_threads_rank(shared, r)->is_oversubscribed = nranks > launch_usable_cores();
+    struct thread_rank *ranks = calloc((size_t)nranks, sizeof *ranks);
+    enum status status = ranks ? OK : FAIL(ERR_MEMORY, "no memory for %d ranks", nranks);
+    if (status == OK) {
+        status = start_threads(ranks, nranks, shared, work, context);
+        enum status joined = join_threads(ranks, nranks);
+        status = status != OK ? status : joined;
+    }
+    free(ranks);
+    team_threads_close(shared);
+    return status;
+}
+
+struct launcher {
+    const char *transport;
+    enum status (*launch)(int nranks, double timeout_s, launch_fn *work, void *context);
+};
+
+static const struct launcher launchers[] = {
+    {"threads", launch_threads},
+};
+
+enum status launch(const char *transport, int nranks, double timeout_s, launch_fn *work, void *context)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        if (strcmp(launchers[i].transport, transport) == 0)
+            return launchers[i].launch(nranks, timeout_s, work, context);
+    return FAIL(ERR_UNSUPPORTED, "no way to start the ranks of transport %s", transport);
+}

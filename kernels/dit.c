@@ -1,0 +1,230 @@
+/* The pieces of a DiT forward pass, each one or a few device calls. */
+#include "kernels/dit.h"
+
+enum { SHIFT, SCALE, GATE, MODULATIONS_PER_HALF, MODULATIONS = 2 * MODULATIONS_PER_HALF };
+
+static struct devmem element(const struct dit *dit, struct devmem base, size_t i)
+{
+    return devmem_at(base, i * dtype_bytes(dit->problem.dtype));
+}
+
+static const struct dit_block *block_of(const struct dit *dit, int block)
+{
+    ASSERT_CMP(block, >=, dit->part.first_block);
+    ASSERT_CMP(block, <, dit->part.first_block + dit->part.blocks);
+    return &dit->block[block - dit->part.first_block];
+}
+
+/* Vector `which` of a half in the block's [batch, 6 * hidden] modulation. */
+static struct devmem modulation_of(const struct dit *dit, int block, enum dit_half half, int which)
+{
+    size_t local = (size_t)(block - dit->part.first_block);
+    size_t row = local * (size_t)dit->problem.batch * MODULATIONS;
+    return element(dit, dit->modulation,
+                   (row + (size_t)(half * MODULATIONS_PER_HALF + which)) * dit->hidden);
+}
+
+static enum status apply(const struct dit *dit, const struct dit_matrix *matrix, size_t rows,
+                         struct devmem x, struct devmem bias, enum activation activation,
+                         struct devmem y)
+{
+    struct linear_call call = {
+        .m = rows, .n = matrix->out, .k = matrix->in,
+        .ldx = matrix->in, .ldw = matrix->in, .ldy = matrix->out,
+        .x = x, .w = matrix->weight, .bias = bias, .y = y, .activation = activation};
+    return device_linear(dit->device, &call);
+}
+
+bool dit_block_is_temporal(const struct dit *dit, int block)
+{
+    return dit->problem.shape->kind == MODEL_VIDEO && block % 2 == 1;
+}
+
+/* ---- conditioning ---- */
+
+/* condition[2] = SiLU(t_mlp(t) + y_embedding) for each half of the batch. */
+static enum status condition_vector(struct dit *dit, int step)
+{
+    size_t batch = (size_t)dit->problem.batch, hidden = dit->hidden;
+    struct devmem waves = element(dit, dit->time_waves, (size_t)step * dit->t_embed0.in);
+    TRY(apply(dit, &dit->t_embed0, 1, waves, dit->t_embed0.bias, ACTIVATION_SILU, dit->condition[0]));
+    TRY(apply(dit, &dit->t_embed2, 1, dit->condition[0], dit->t_embed2.bias, ACTIVATION_NONE,
+              dit->condition[1]));
+    struct add_rows_call add = {.rows = batch, .width = hidden, .batch = batch, .inner = 1, .period = 1,
+                                .src = dit->class_rows, .dst = dit->condition[2],
+                                .table = dit->condition[1]};
+    TRY(device_add_rows(dit->device, &add));
+    return device_silu(dit->device, dit->condition[2], dit->condition[2], batch * hidden);
+}
+
+enum status dit_condition(struct dit *dit, int step)
+{
+    if (dit->condition_step == step)
+        return OK;
+    size_t batch = (size_t)dit->problem.batch;
+    TRY(condition_vector(dit, step));
+    for (int i = 0; i < dit->part.blocks; i++) {
+        const struct dit_matrix *ada = &dit->block[i].ada;
+        struct devmem out = element(dit, dit->modulation, (size_t)i * batch * ada->out);
+        TRY(apply(dit, ada, batch, dit->condition[2], ada->bias, ACTIVATION_NONE, out));
+    }
+    if (dit->part.finishes)
+        TRY(apply(dit, &dit->final_ada, batch, dit->condition[2], dit->final_ada.bias, ACTIVATION_NONE,
+                  dit->final_modulation));
+    dit->condition_step = step;
+    return OK;
+}
+
+/* ---- into the blocks ---- */
+
+/* Rows of half 0 become rows of every other half. */
+static enum status repeat_batch(struct dit *dit, size_t tokens, struct devmem hidden)
+{
+    size_t batch = (size_t)dit->problem.batch, stride = batch * dit->hidden;
+    for (size_t half = 1; half < batch; half++) {
+        struct copy_call copy = {.n0 = 1, .n1 = 1, .n2 = tokens, .width = dit->hidden, .src = hidden,
+                                 .dst = element(dit, hidden, half * dit->hidden),
+                                 .src2 = stride, .dst2 = stride};
+        TRY(device_copy(dit->device, &copy));
+    }
+    return OK;
+}
+
+enum status dit_embed(struct dit *dit, const struct dit_extent *e, struct devmem latent,
+                      struct devmem hidden)
+{
+    size_t tokens = e->frames * e->tokens, batch = (size_t)dit->problem.batch;
+    const struct dit_matrix *embed = &dit->x_embed;
+    TRY(device_convert(dit->device, dit->problem.dtype, dit->token_cast, DTYPE_FP32, latent,
+                       tokens * embed->in));
+    struct linear_call call = {.m = tokens, .n = embed->out, .k = embed->in,
+                               .ldx = embed->in, .ldw = embed->in, .ldy = batch * embed->out,
+                               .x = dit->token_cast, .w = embed->weight, .bias = embed->bias,
+                               .y = hidden};
+    TRY(device_linear(dit->device, &call));
+    TRY(repeat_batch(dit, tokens, hidden));
+    struct add_rows_call place = {.rows = dit_rows(dit, e), .width = dit->hidden, .batch = batch,
+                                  .inner = 1, .period = e->tokens, .first = e->first_token,
+                                  .src = hidden, .dst = hidden, .table = dit->space_table};
+    return device_add_rows(dit->device, &place);
+}
+
+enum status dit_enter_block(struct dit *dit, int block, const struct dit_extent *e,
+                            struct devmem hidden)
+{
+    if (dit->problem.shape->kind != MODEL_VIDEO || block != 1)
+        return OK;
+    struct add_rows_call time = {.rows = dit_rows(dit, e), .width = dit->hidden,
+                                 .batch = (size_t)dit->problem.batch, .inner = e->tokens,
+                                 .period = e->frames, .first = e->first_frame,
+                                 .src = hidden, .dst = hidden, .table = dit->time_table};
+    return device_add_rows(dit->device, &time);
+}
+
+/* ---- the block ---- */
+
+enum status dit_modulate(struct dit *dit, int block, enum dit_half half, size_t rows,
+                         struct devmem hidden, struct devmem dst)
+{
+    const struct model_shape *shape = dit->problem.shape;
+    struct modulate_call call = {.rows = rows, .width = dit->hidden,
+                                 .batch = (size_t)dit->problem.batch,
+                                 .mod_stride = MODULATIONS * dit->hidden,
+                                 .eps = half == DIT_ATTN ? shape->attn_eps : shape->mlp_eps,
+                                 .x = hidden, .y = dst,
+                                 .shift = modulation_of(dit, block, half, SHIFT),
+                                 .scale = modulation_of(dit, block, half, SCALE)};
+    return device_modulate(dit->device, &call);
+}
+
+enum status dit_qkv(struct dit *dit, int block, size_t rows, struct devmem modulated, struct devmem qkv)
+{
+    const struct dit_matrix *matrix = &block_of(dit, block)->qkv;
+    return apply(dit, matrix, rows, modulated, matrix->bias, ACTIVATION_NONE, qkv);
+}
+
+struct attention_view dit_view(const struct dit *dit, int block, const struct dit_extent *e,
+                               struct devmem base, size_t width)
+{
+    size_t batch = (size_t)dit->problem.batch, token = batch * width, frame = e->tokens * token;
+    bool is_temporal = dit_block_is_temporal(dit, block);
+    return (struct attention_view){.base = base, .group0 = is_temporal ? token : frame, .group1 = width,
+                                   .head = (size_t)dit->problem.shape->head_dim,
+                                   .row = is_temporal ? frame : token};
+}
+
+enum status dit_attend(struct dit *dit, int block, const struct dit_extent *e, struct devmem qkv,
+                       struct devmem attended)
+{
+    size_t width = dit->heads_width;
+    bool is_temporal = dit_block_is_temporal(dit, block);
+    size_t rows = is_temporal ? e->frames : e->tokens;
+    struct attention_call call = {
+        .n0 = is_temporal ? e->tokens : e->frames, .n1 = (size_t)dit->problem.batch,
+        .heads = (size_t)dit->part.heads, .nq = rows, .nk = rows,
+        .head_dim = (size_t)dit->problem.shape->head_dim,
+        .scale = dit_attention_scale(dit),
+        .q = dit_view(dit, block, e, qkv, 3 * width),
+        .k = dit_view(dit, block, e, element(dit, qkv, width), 3 * width),
+        .v = dit_view(dit, block, e, element(dit, qkv, 2 * width), 3 * width),
+        .o = dit_view(dit, block, e, attended, width)};
+    return device_attention(dit->device, &call);
+}
+
+enum status dit_project(struct dit *dit, int block, size_t rows, struct devmem attended,
+                        struct devmem partial)
+{
+    return apply(dit, &block_of(dit, block)->proj, rows, attended, DEVMEM_NONE, ACTIVATION_NONE,
+                 partial);
+}
+
+enum status dit_mlp(struct dit *dit, int block, size_t rows, struct devmem modulated,
+                    struct devmem partial)
+{
+    const struct dit_block *b = block_of(dit, block);
+    TRY(apply(dit, &b->fc1, rows, modulated, b->fc1.bias, ACTIVATION_GELU, dit->mid));
+    return apply(dit, &b->fc2, rows, dit->mid, DEVMEM_NONE, ACTIVATION_NONE, partial);
+}
+
+enum status dit_partial_modulated(struct dit *dit, int block, enum dit_half half,
+                                  const struct dit_extent *e, struct devmem modulated,
+                                  struct devmem partial)
+{
+    size_t rows = dit_rows(dit, e);
+    if (half == DIT_MLP)
+        return dit_mlp(dit, block, rows, modulated, partial);
+    TRY(dit_qkv(dit, block, rows, modulated, dit->qkv));
+    TRY(dit_attend(dit, block, e, dit->qkv, dit->attended));
+    return dit_project(dit, block, rows, dit->attended, partial);
+}
+
+enum status dit_partial(struct dit *dit, int block, enum dit_half half, const struct dit_extent *e,
+                        struct devmem hidden, struct devmem partial)
+{
+    TRY(dit_modulate(dit, block, half, dit_rows(dit, e), hidden, dit->modulated));
+    return dit_partial_modulated(dit, block, half, e, dit->modulated, partial);
+}
+
+enum status dit_residual(struct dit *dit, int block, enum dit_half half, size_t rows,
+                         struct devmem sum, struct devmem hidden)
+{
+    const struct dit_block *b = block_of(dit, block);
+    struct residual_call call = {.rows = rows, .width = dit->hidden,
+                                 .batch = (size_t)dit->problem.batch,
+                                 .mod_stride = MODULATIONS * dit->hidden, .x = hidden, .y = sum,
+                                 .bias = half == DIT_ATTN ? b->proj.bias : b->fc2.bias,
+                                 .gate = modulation_of(dit, block, half, GATE)};
+    return device_residual(dit->device, &call);
+}
+
+enum status dit_finish(struct dit *dit, size_t rows, struct devmem hidden)
+{
+    struct modulate_call call = {.rows = rows, .width = dit->hidden,
+                                 .batch = (size_t)dit->problem.batch, .mod_stride = 2 * dit->hidden,
+                                 .eps = dit->problem.shape->final_eps,
+                                 .x = hidden, .y = dit->modulated, .shift = dit->final_modulation,
+                                 .scale = element(dit, dit->final_modulation, dit->hidden)};
+    TRY(device_modulate(dit->device, &call));
+    return apply(dit, &dit->final_linear, rows, dit->modulated, dit->final_linear.bias,
+                 ACTIVATION_NONE, dit->network);
+}
