@@ -1,0 +1,73 @@
+/* Writing files whole, finding shipped data. */
+#include "bench/files.h"
+
+#include "config.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum status files_create(const char *path, struct files_output *out)
+{
+    out->stream = NULL;
+    int n = snprintf(out->partial, sizeof out->partial, "%s.partial.%ld", path, (long)getpid());
+    if (n >= (int)sizeof out->partial)
+        return FAIL(ERR_USAGE, "%.80s...: the path is too long", path);
+    snprintf(out->path, sizeof out->path, "%s", path);
+    out->stream = fopen(out->partial, "we");
+    if (!out->stream)
+        return FAIL(ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+    return OK;
+}
+
+enum status files_commit(struct files_output *file)
+{
+    bool good = fflush(file->stream) == 0 && !ferror(file->stream) &&
+                fsync(fileno(file->stream)) == 0;
+    int why = errno;
+    good = fclose(file->stream) == 0 && good;
+    file->stream = NULL;
+    if (good && rename(file->partial, file->path) == 0)
+        return OK;
+    why = good ? errno : why;
+    unlink(file->partial);
+    return FAIL(ERR_IO, "%s: cannot write: %s", file->path, strerror(why));
+}
+
+void files_discard(struct files_output *file)
+{
+    if (!file->stream)
+        return;
+    fclose(file->stream);
+    file->stream = NULL;
+    unlink(file->partial);
+}
+
+enum status files_make_parent(const char *path)
+{
+    char folder[FILES_PATH];
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
+        return FAIL(ERR_USAGE, "%.80s...: the path is too long", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+            return FAIL(ERR_IO, "%s: cannot create the folder: %s", folder, strerror(errno));
+        *slash = '/';
+    }
+    return OK;
+}
+
+enum status files_find_data(const char *name, char out[FILES_PATH])
+{
+    const char *const roots[] = {DITTO_SOURCE_ROOT, DITTO_PREFIX_DATA};
+    for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
+        int n = snprintf(out, FILES_PATH, "%s/%s", roots[i], name);
+        if (n < FILES_PATH && access(out, R_OK) == 0)
+            return OK;
+    }
+    return FAIL(ERR_IO, "%s: not found in %s or %s; install ditto or build it from its sources", name,
+                roots[0], roots[1]);
+}

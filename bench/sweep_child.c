@@ -1,0 +1,122 @@
+/* fork, exec, wait. Signals are taken synchronously: no handler, no race. */
+#include "bench/sweep_child.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_NO_START = 127 };
+
+static void wanted_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGCHLD);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+}
+
+void sweep_child_block_signals(void)
+{
+    sigset_t set;
+    wanted_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+bool sweep_child_interrupted(void)
+{
+    sigset_t pending;
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+}
+
+/* In the child: never returns. */
+static void become_child(const struct sweep_child_request *request, pid_t parent)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(EXIT_NO_START); /* the sweep died meanwhile */
+    int messages = open(request->stderr_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int nothing = open("/dev/null", O_RDWR);
+    if (messages < 0 || nothing < 0)
+        _exit(EXIT_NO_START);
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    dup2(messages, STDERR_FILENO);
+    const struct rlimit limit = {request->memory_bytes, request->memory_bytes};
+    if (request->memory_bytes > 0 && setrlimit(RLIMIT_DATA, &limit) != 0)
+        _exit(EXIT_NO_START);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execv("/proc/self/exe", request->argv);
+    _exit(EXIT_NO_START);
+}
+
+/* Whether the child has ended; fills the outcome. */
+static bool has_ended(pid_t child, struct sweep_child_end *out)
+{
+    int status;
+    if (waitpid(child, &status, WNOHANG) != child)
+        return false;
+    out->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    out->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return true;
+}
+
+static void end_child(pid_t child, struct sweep_child_end *out)
+{
+    int status;
+    kill(-child, SIGKILL);
+    kill(child, SIGKILL);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    out->exit_code = -1;
+    out->signal = SIGKILL;
+}
+
+static void wait_for(pid_t child, const struct sweep_child_request *request,
+                     struct sweep_child_end *out)
+{
+    const int64_t start = clock_ns();
+    const struct timespec second = {.tv_sec = 1};
+    sigset_t set;
+    wanted_signals(&set);
+    while (!has_ended(child, out)) {
+        int signal = sigtimedwait(&set, NULL, &second);
+        out->is_interrupted = signal == SIGINT || signal == SIGTERM;
+        out->is_timed_out = request->timeout_s > 0.0 &&
+                            (double)(clock_ns() - start) > request->timeout_s * 1e9;
+        if (out->is_interrupted || out->is_timed_out) {
+            end_child(child, out);
+            return;
+        }
+        if (signal < 0 && errno == EAGAIN && request->tick)
+            request->tick(request->context);
+    }
+}
+
+enum status sweep_child_run(const struct sweep_child_request *request, struct sweep_child_end *out)
+{
+    *out = (struct sweep_child_end){0};
+    const pid_t parent = getpid();
+    pid_t child = fork();
+    if (child < 0)
+        return FAIL(ERR_IO, "cannot start a process: %s", strerror(errno));
+    if (child == 0)
+        become_child(request, parent);
+    setpgid(child, child);
+    wait_for(child, request, out);
+    if (out->exit_code == EXIT_NO_START)
+        return FAIL(ERR_IO, "cannot start this program again as a child");
+    return OK;
+}

@@ -1,0 +1,32 @@
+/* One point of a sweep as a process of its own: whatever it does, the sweep goes on. */
+#ifndef BENCH_SWEEP_CHILD_H
+#define BENCH_SWEEP_CHILD_H
+
+#include "common/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sweep_child_request {
+    char *const *argv;       /* after the program's own name; NULL-terminated */
+    double timeout_s;        /* 0: none */
+    uint64_t memory_bytes;   /* of private writable memory; 0: no limit */
+    const char *stderr_path; /* file that takes the child's messages */
+    void (*tick)(void *);    /* OPTIONAL: called every second */
+    void *context;
+};
+
+struct sweep_child_end {
+    int exit_code; /* -1: ended by `signal` */
+    int signal;
+    bool is_timed_out, is_interrupted; /* ended by the sweep: the limit, or a signal to the sweep */
+};
+
+/* Blocks SIGCHLD, SIGINT and SIGTERM: from now on they are only taken by sweep_child_run. */
+void sweep_child_block_signals(void);
+/* Starts this program again with argv and waits for it. The child and its own children are killed when
+ * time is up, when this process is interrupted, and when this process dies. ERR_IO: cannot start. */
+enum status sweep_child_run(const struct sweep_child_request *, struct sweep_child_end *out) WARN_UNUSED;
+/* True once SIGINT or SIGTERM is pending: a sweep stops before its next point. */
+bool sweep_child_interrupted(void);
+
+#endif
