@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &command_run,  &command_sweep,
+    &command_run,  &command_sweep, &command_verify, &command_plot,
     &command_list, &command_info,  NULL,
 };
 

@@ -295,8 +295,7 @@ static void count_steps(const struct point *point, int steps[STEP_PHASES])
 {
     steps[PHASE_SYNC] = steps[PHASE_STALE] = 0;
     for (int step = 0; step < point->problem.steps; step++) {
-        bool is_stale =
-            point->strategy->freshness == STALE && !strategy_step_is_sync(&point->problem, step);
+        bool is_stale = strategy_step_is_stale(point->strategy, &point->problem, step);
         steps[is_stale ? PHASE_STALE : PHASE_SYNC]++;
     }
 }
@@ -400,7 +399,12 @@ cJSON *record_build(const struct record_facts *facts)
     add_config(record, point);
     if (facts->measurement) {
         add_times(record, facts->measurement);
-        add_comm(record, point, facts->measurement);
+        if (facts->measurement->repeat > 0) {
+            add_comm(record, point, facts->measurement);
+        } else {
+            json_add_text(record, "comm", NULL);
+            json_add_text(record, "comm_reason", "no timed run (--repeat 0)");
+        }
         add_memory(record, facts->measurement);
         add_error(record, facts->error, facts->error_reason);
     }

@@ -25,7 +25,7 @@ static const struct {
     {"config.refresh", " r=%s", "0"},        {"config.stale_transport", " %s", "allreduce"},
     {"config.stale_halves", " %s", "both"},  {"config.stale_blocks", " blocks %s", "all"},
     {"config.extrapolate", " c=%s", "0"},    {"config.cfg_degree", " cfg=%s", "1"},
-    {"config.dtype", " %s", "fp32"},         {"config.mode", " %s only", "full"},
+    {"config.dtype", " %s", "fp32"},         {"config.mode", " mode %s", "full"},
 };
 
 static void value_text(const cJSON *value, char *out, size_t size)
@@ -36,13 +36,15 @@ static void value_text(const cJSON *value, char *out, size_t size)
         snprintf(out, size, "%s", cJSON_IsString(value) ? value->valuestring : "");
 }
 
-void table_variant(const cJSON *record, char *out, size_t size)
+void table_variant(const cJSON *record, const char *without, char *out, size_t size)
 {
     const char *strategy = json_text(record, "config.strategy");
     size_t used = (size_t)snprintf(out, size, "%s", strategy ? strategy : "?");
     for (size_t i = 0; i < sizeof marks / sizeof *marks && used < size; i++) {
         char text[40], mark[64];
         value_text(json_at(record, marks[i].path), text, sizeof text);
+        if (without && strstr(without, strchr(marks[i].path, '.') + 1))
+            continue;
         if (!*text || (marks[i].usual && strcmp(text, marks[i].usual) == 0))
             continue;
         const char *at = strstr(marks[i].format, "%s");
@@ -159,7 +161,7 @@ static void print_heading(FILE *out, const char *group)
 static void fill_row(struct row *row, const cJSON *record)
 {
     row->record = record;
-    table_variant(record, row->variant, sizeof row->variant);
+    table_variant(record, NULL, row->variant, sizeof row->variant);
     group_text(record, row->group, sizeof row->group);
     row->gpus = json_number(record, "config.gpus");
     row->pixels = json_number(record, "config.latent.height") *

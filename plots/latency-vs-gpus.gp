@@ -1,0 +1,18 @@
+# Median latency with its 95% interval by order statistics.
+set yrange [0:*]
+set logscale x 2
+set xtics (1, 2, 4, 8, 16, 32, 64, 128)
+set offsets graph 0.05, graph 0.05, 0, 0
+set multiplot
+do for [p=1:panels] {
+    set lmargin at screen left(p)
+    set rmargin at screen right(p)
+    set title panel_title[p] offset 0, -0.6
+    set xlabel 'Ranks'
+    set ylabel (p == 1 ? 'Latency of an image (ms)' : '')
+    if (p == 1) { set key at screen 0.5, key_height center top maxrows key_rows samplen 3 } else { set key off }
+    plot for [i=panel_first[p]:panel_last[p]] data index i using 1:2:3:4 with yerrorlines \
+        lc rgb colour(strategy[i+1]) dt dash(variant[i+1]) pt point(variant[i+1]) ps 0.55 title columnheader(1)
+}
+unset multiplot
+set output
