@@ -137,8 +137,6 @@ static enum status one_round(struct suite_rank *s)
     struct comm_request request = {0}, send = {0};
     int n = s->nranks, to = (s->rank + 1) % n, from = (s->rank + n - 1) % n;
     struct devmem a = address(data), b = address(other), c = address(third);
-    /* Buffers stay until the rank has left its body and all have settled: static ones would be
-     * shared. */
     enum status status = comm_all_reduce(s->comm, TRAFFIC_KV, DTYPE_FP32, a, a, N, &request);
     if (status == OK)
         status = comm_all_gather(s->comm, TRAFFIC_KV, DTYPE_FP32, b, c, 4, NULL);
@@ -156,6 +154,7 @@ static enum status one_round(struct suite_rank *s)
         status = comm_recv(s->comm, TRAFFIC_KV, DTYPE_FP32, b, 8, from, NULL);
     if (status == OK)
         status = comm_wait(&send);
+    /* Others may still use the buffers: they end their phase first. */
     return status == OK ? OK : team_agree(s->team, status);
 }
 
