@@ -206,6 +206,6 @@ void rig_every_device(void (*test)(struct rig *), int rounds)
             if ((*ops)->has_dtype != NULL && !(*ops)->has_dtype(t))
                 continue;
             run_device(*ops, t, 1, test, rounds);
-            run_device(*ops, t, 2, test, 2);
+            run_device(*ops, t, 2, test, 1 + rounds / 10);
         }
 }

@@ -149,6 +149,60 @@ static void linear_row_bits(void **state)
         rig_one_device("ref", t, linear_row_by_row, 10);
 }
 
+/* The same random cases on a device and on ref. The bounds above hold for each element in the worst
+ * case; in the mean square roundings are independent, and a bound is sqrt(k) times tighter. */
+enum { PAIRS = 10 };
+static struct outcome {
+    float *values;
+    size_t n, inner;
+} outcomes[2][PAIRS];
+static int outcome_side;
+
+static void linear_keep(struct rig *rig)
+{
+    struct linear_case c =
+        linear_case(rig, rig_size(rig, 70), rig_size(rig, 90), rig_size(rig, 600));
+    struct outcome *kept = &outcomes[outcome_side][rig->seed];
+    rig_ok(rig, device_linear(rig->device, &c.call));
+    *kept = (struct outcome){calloc(c.y->n, sizeof(float)), c.y->n, c.call.k};
+    assert_non_null(kept->values);
+    rig_download(rig, c.y, kept->values);
+}
+
+static void compare_outcomes(enum dtype t)
+{
+    for (size_t i = 0; i < PAIRS; i++) {
+        struct outcome *got = &outcomes[0][i], *right = &outcomes[1][i];
+        double apart = 0, size = 0;
+        assert_int_equal(got->n, right->n);
+        for (size_t j = 0; j < got->n; j++) {
+            apart += pow(got->values[j] - right->values[j], 2);
+            size += pow(right->values[j], 2);
+        }
+        double bound = rig_unit(t) + 4 * sqrt((double)got->inner) * fp32_unit;
+        if (sqrt(apart / size) > bound)
+            fail_msg("%s, seed %zu: relative L2 %g to ref", dtype_name(t), i, sqrt(apart / size));
+        free(got->values);
+        free(right->values);
+    }
+}
+
+static void linear_matches_ref(void **state)
+{
+    (void)state;
+    for (const struct device_ops *const *ops = device_list(); *ops != NULL; ops++)
+        for (enum dtype t = 0; t < DTYPE_COUNT; t++) {
+            if ((*ops)->memory == MEMORY_VIRTUAL ||
+                ((*ops)->has_dtype != NULL && !(*ops)->has_dtype(t)))
+                continue;
+            outcome_side = 0;
+            rig_one_device((*ops)->name, t, linear_keep, PAIRS);
+            outcome_side = 1;
+            rig_one_device("ref", t, linear_keep, PAIRS);
+            compare_outcomes(t);
+        }
+}
+
 /* ---- rows ---- */
 
 static void check_modulate(struct rig *rig, size_t width, double spread, double eps)
@@ -274,9 +328,8 @@ static void rows_match_double(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_matches_double),
-        cmocka_unit_test(linear_row_bits),
-        cmocka_unit_test(modulate_matches_double),
+        cmocka_unit_test(linear_matches_double), cmocka_unit_test(linear_row_bits),
+        cmocka_unit_test(linear_matches_ref),    cmocka_unit_test(modulate_matches_double),
         cmocka_unit_test(rows_match_double),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
