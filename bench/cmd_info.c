@@ -1,5 +1,6 @@
 /* bench info: what is in a weights file or a model. */
 #include "bench/cli.h"
+#include "bench/files.h"
 #include "bench/point.h"
 #include "common/safetensors.h"
 #include "kernels/model.h"
@@ -105,7 +106,8 @@ static bool ends_with(const char *text, const char *end)
 
 static enum status run(const struct cli *cli)
 {
-    const char *name = cli->operands[0];
+    char path[FILES_PATH];
+    const char *name = files_locate(cli->operands[0], path);
     struct stat info;
     bool exists = stat(name, &info) == 0;
     bool is_file = exists && !S_ISDIR(info.st_mode);

@@ -60,14 +60,28 @@ enum status files_make_parent(const char *path)
     return OK;
 }
 
-enum status files_find_data(const char *name, char out[FILES_PATH])
+static const char *const roots[] = {DITTO_SOURCE_ROOT, DITTO_PREFIX_DATA};
+
+static bool find_data(const char *name, char out[FILES_PATH])
 {
-    const char *const roots[] = {DITTO_SOURCE_ROOT, DITTO_PREFIX_DATA};
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
         int n = snprintf(out, FILES_PATH, "%s/%s", roots[i], name);
         if (n < FILES_PATH && access(out, R_OK) == 0)
-            return OK;
+            return true;
     }
+    return false;
+}
+
+enum status files_find_data(const char *name, char out[FILES_PATH])
+{
+    if (find_data(name, out))
+        return OK;
     return FAIL(ERR_IO, "%s: not found in %s or %s; install ditto or build it from its sources", name,
                 roots[0], roots[1]);
+}
+
+const char *files_locate(const char *name, char out[FILES_PATH])
+{
+    bool is_given = *name == '/' || *name == '\0' || access(name, F_OK) == 0;
+    return !is_given && find_data(name, out) ? out : name;
 }

@@ -22,5 +22,8 @@ void files_discard(struct files_output *); /* accepts a zeroed struct and a comm
 enum status files_make_parent(const char *path) WARN_UNUSED;
 /* Finds "plots/style.gp" in the source tree or where it was installed. */
 enum status files_find_data(const char *name, char out[FILES_PATH]) WARN_UNUSED;
+/* What a user means by a relative path: the file if there is one, else the shipped data of that name
+ * ("models/dit-fashion.safetensors" works from every folder). Returns name or out. */
+const char *files_locate(const char *name, char out[FILES_PATH]);
 
 #endif

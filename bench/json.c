@@ -251,10 +251,26 @@ void json_add_bool(cJSON *parent, const char *key, int value)
     add(parent, key, cJSON_CreateBool(value != 0));
 }
 
+/* The shortest of 15 to 17 digits that reads back as the same number; cJSON is content with one that is
+ * merely close. A locale's decimal comma becomes a point. */
+static void print_number(double value, char out[32])
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, 32, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            break;
+    }
+    char *comma = strchr(out, ',');
+    if (comma)
+        *comma = '.';
+}
+
 void json_add_number(cJSON *parent, const char *key, double value, const char *why)
 {
     if (isfinite(value)) {
-        add(parent, key, cJSON_CreateNumber(value));
+        char digits[32];
+        print_number(value, digits);
+        add(parent, key, cJSON_CreateRaw(digits));
         return;
     }
     add(parent, key, cJSON_CreateNull());

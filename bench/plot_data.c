@@ -41,7 +41,11 @@ static enum status add_staleness(const cJSON *record, double most_gpus, struct p
     if (!(gpus > 1.0))
         return OK; /* one rank has nobody's old values to use, or the same result as many */
     table_variant(record, "staleness warmup_steps", variant, sizeof variant);
-    snprintf(series, sizeof series, "%s, %.0f gpus", variant, gpus);
+    const char *mode = json_text(record, "config.stale_mode");
+    if (mode && strcmp(mode, "all") == 0) /* all ranks stay equal: the result does not depend on N */
+        snprintf(series, sizeof series, "%s, any number", variant);
+    else
+        snprintf(series, sizeof series, "%s, %.0f ranks", variant, gpus);
     return add_point(data, record, series, json_number(record, "config.staleness"), error, error, error);
 }
 

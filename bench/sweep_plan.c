@@ -1,6 +1,7 @@
 /* Expands axes into points. */
 #include "bench/sweep_plan.h"
 
+#include "bench/files.h"
 #include "bench/json.h"
 #include "bench/point.h"
 
@@ -324,8 +325,9 @@ static enum status expand(struct sweep_plan *plan, const struct option_set *defa
 static enum status collect(const struct cli *cli, const struct option_set *known,
                            struct sweep_plan *plan)
 {
+    char path[FILES_PATH];
     if (cli->operand_count > 0)
-        TRY(apply_file(known, cli->operands[0], plan));
+        TRY(apply_file(known, files_locate(cli->operands[0], path), plan));
     for (size_t i = 0; i < cli->count; i++) {
         const struct option *option = cli->arguments[i].option;
         struct sweep_axis *axis = NULL;

@@ -1,6 +1,5 @@
 # Error against the staleness of the partial sums. Staleness 0 is exact up to rounding.
-set logscale y
-set format y '10^{%T}'
+set yrange [0:*]
 set xtics 1
 set xrange [-0.2:*]
 set multiplot

@@ -85,7 +85,8 @@ static void writes_exactly(void **state)
 static void round_trips(void **state)
 {
     (void)state;
-    const double values[] = {0.1, 1.0 / 3.0, 1e-300, 123456789.123456789, -2.5e17, 4503599627370497.5};
+    const double values[] = {0.1, 1.0 / 3.0, 1e-300, 123456789.123456789, -2.5e17, 4503599627370497.5,
+                             7410.6005000000005, 0.1 + 0.2};
     setlocale(LC_ALL, "de_DE.UTF-8");
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         cJSON *array = cJSON_CreateArray(), *back = NULL;

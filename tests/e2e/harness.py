@@ -1,0 +1,70 @@
+"""What the end-to-end checks share: running bench, reading and validating records, counting.
+
+usage of every check: SCRIPT BENCH SOURCE_ROOT; the last line is "N passed, M failed".
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+
+import jsonschema
+
+BENCH, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+TINY = os.path.join(ROOT, "tests/models/tiny.safetensors")
+with open(os.path.join(ROOT, "results/schema.json")) as file:
+    SCHEMA = jsonschema.Draft202012Validator(json.load(file))
+SMALL = ["--model", TINY, "--resolution", "8", "--steps", "3", "--device", "ref", "--repeat", "1",
+         "--warmup-runs", "0"]
+
+
+def bench(*words, env=None, timeout=120, cwd=None):
+    """Runs bench; returns the finished process with text output."""
+    full = dict(os.environ, **(env or {}))
+    return subprocess.run([BENCH, *map(str, words)], capture_output=True, text=True, timeout=timeout,
+                          env=full, cwd=cwd, errors="surrogateescape")
+
+
+def no_constant(name):
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse(text):
+    """Records of a result file's text, each valid against the schema."""
+    records = [json.loads(line, parse_constant=no_constant) for line in text.splitlines()]
+    for record in records:
+        errors = sorted(SCHEMA.iter_errors(record), key=str)
+        assert not errors, errors[0]
+    return records
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return parse(file.read())
+
+
+def run_small(*words, env=None):
+    """One small point, which must end well; its record."""
+    done = bench("run", *SMALL, *words, env=env)
+    assert done.returncode == 0, done.stderr
+    return parse(done.stdout)[-1]
+
+
+def main(checks):
+    """Runs functions that take a scratch folder; a failed assertion is a failed check."""
+    failed = 0
+    for check in checks:
+        folder = tempfile.mkdtemp(prefix="ditto-e2e.")
+        try:
+            check(folder)
+            print("ok    ", check.__name__)
+        except Exception:
+            failed += 1
+            print("FAILED", check.__name__)
+            traceback.print_exc(file=sys.stdout)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"{len(checks) - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
