@@ -160,15 +160,15 @@ static void take_array(size_t *to, const size_t *from, int n)
 static void fill_post(const struct threads_group *group, struct threads_post *post,
                       const struct comm_call *call)
 {
-    post->op = call->op;
-    post->dtype = call->dtype;
-    post->root = call->root;
-    post->count = call->count;
+    post->says.op = call->op;
+    post->says.dtype = call->dtype;
+    post->says.root = call->root;
+    post->says.count = call->count;
     post->send = lane_host_pointer(call->send);
     post->recv = lane_host_pointer(call->recv);
-    take_array(post->send_counts, call->send_counts, group->nranks);
+    take_array(post->says.send_counts, call->send_counts, group->nranks);
     take_array(post->send_offsets, call->send_offsets, group->nranks);
-    take_array(post->recv_counts, call->recv_counts, group->nranks);
+    take_array(post->says.recv_counts, call->recv_counts, group->nranks);
     take_array(post->recv_offsets, call->recv_offsets, group->nranks);
     post->is_posted = true;
 }

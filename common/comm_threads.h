@@ -10,6 +10,7 @@
 #define COMMON_COMM_THREADS_H
 
 #include "common/comm.h"
+#include "common/comm_match.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,14 +21,10 @@ extern const struct comm_ops comm_threads;
  * may be gone while others still look at them. */
 struct threads_post {
     bool is_posted;
-    enum comm_op op;
-    enum dtype dtype;
-    int root;
-    size_t count; /* of a receive: what it expects */
+    struct comm_post says;
     const char *send;
     char *recv;
-    size_t *send_counts, *send_offsets, *recv_counts,
-        *recv_offsets;              /* filled where the op has them */
+    size_t *send_offsets, *recv_offsets; /* filled where the op has them */
     struct threads_operation *pair; /* of a sendrecv's send: its receive */
 };
 

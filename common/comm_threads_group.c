@@ -33,9 +33,9 @@ static struct threads_operation *make_operation(struct threads_group *group)
     threads_cond_init(&op->changed);
     for (size_t p = 0; p < posts; p++) {
         size_t *arrays = post_arrays(op, posts, n, p);
-        op->posts[p].send_counts = arrays;
+        op->posts[p].says.send_counts = arrays;
         op->posts[p].send_offsets = arrays + n;
-        op->posts[p].recv_counts = arrays + 2 * n;
+        op->posts[p].says.recv_counts = arrays + 2 * n;
         op->posts[p].recv_offsets = arrays + 3 * n;
     }
     op->next_made = group->made;
