@@ -24,14 +24,21 @@ static struct devmem modulation_of(const struct dit *dit, int block, enum dit_ha
                    (row + (size_t)(half * MODULATIONS_PER_HALF + which)) * dit->hidden);
 }
 
+struct linear_call dit_linear_call(const struct dit_matrix *matrix, size_t rows, struct devmem x,
+                                   struct devmem y)
+{
+    return (struct linear_call){.m = rows, .n = matrix->out, .k = matrix->in,
+                                .ldx = matrix->in, .ldw = matrix->in, .ldy = matrix->out,
+                                .x = x, .w = matrix->weight, .y = y};
+}
+
 static enum status apply(const struct dit *dit, const struct dit_matrix *matrix, size_t rows,
                          struct devmem x, struct devmem bias, enum activation activation,
                          struct devmem y)
 {
-    struct linear_call call = {
-        .m = rows, .n = matrix->out, .k = matrix->in,
-        .ldx = matrix->in, .ldw = matrix->in, .ldy = matrix->out,
-        .x = x, .w = matrix->weight, .bias = bias, .y = y, .activation = activation};
+    struct linear_call call = dit_linear_call(matrix, rows, x, y);
+    call.bias = bias;
+    call.activation = activation;
     return device_linear(dit->device, &call);
 }
 
@@ -153,22 +160,34 @@ struct attention_view dit_view(const struct dit *dit, int block, const struct di
                                    .row = is_temporal ? frame : token};
 }
 
+struct attention_call dit_attention_call(const struct dit *dit, int block, size_t heads,
+                                         const struct dit_extent *queries,
+                                         const struct dit_extent *keys)
+{
+    bool is_temporal = dit_block_is_temporal(dit, block);
+    return (struct attention_call){
+        .n0 = is_temporal ? queries->tokens : queries->frames, .n1 = (size_t)dit->problem.batch,
+        .heads = heads, .nq = is_temporal ? queries->frames : queries->tokens,
+        .nk = is_temporal ? keys->frames : keys->tokens,
+        .head_dim = (size_t)dit->problem.shape->head_dim, .scale = dit_attention_scale(dit)};
+}
+
+enum status dit_attend_heads(struct dit *dit, int block, size_t heads, const struct dit_extent *e,
+                             struct devmem qkv, struct devmem attended)
+{
+    size_t width = heads * (size_t)dit->problem.shape->head_dim;
+    struct attention_call call = dit_attention_call(dit, block, heads, e, e);
+    call.q = dit_view(dit, block, e, qkv, 3 * width);
+    call.k = dit_view(dit, block, e, element(dit, qkv, width), 3 * width);
+    call.v = dit_view(dit, block, e, element(dit, qkv, 2 * width), 3 * width);
+    call.o = dit_view(dit, block, e, attended, width);
+    return device_attention(dit->device, &call);
+}
+
 enum status dit_attend(struct dit *dit, int block, const struct dit_extent *e, struct devmem qkv,
                        struct devmem attended)
 {
-    size_t width = dit->heads_width;
-    bool is_temporal = dit_block_is_temporal(dit, block);
-    size_t rows = is_temporal ? e->frames : e->tokens;
-    struct attention_call call = {
-        .n0 = is_temporal ? e->tokens : e->frames, .n1 = (size_t)dit->problem.batch,
-        .heads = (size_t)dit->part.heads, .nq = rows, .nk = rows,
-        .head_dim = (size_t)dit->problem.shape->head_dim,
-        .scale = dit_attention_scale(dit),
-        .q = dit_view(dit, block, e, qkv, 3 * width),
-        .k = dit_view(dit, block, e, element(dit, qkv, width), 3 * width),
-        .v = dit_view(dit, block, e, element(dit, qkv, 2 * width), 3 * width),
-        .o = dit_view(dit, block, e, attended, width)};
-    return device_attention(dit->device, &call);
+    return dit_attend_heads(dit, block, (size_t)dit->part.heads, e, qkv, attended);
 }
 
 enum status dit_project(struct dit *dit, int block, size_t rows, struct devmem attended,

@@ -24,6 +24,8 @@ struct dit_part {
     int first_head, heads;
     int first_mlp, mlp;
     bool embeds, finishes; /* holds x_embedder; holds the final layer */
+    bool streams; /* holds of its blocks only adaLN and the biases of proj and fc2: the strategy brings
+                     the matrices and multiplies (tsp); heads and mlp say how wide buffers must be */
 };
 
 /* The problem as the model sees it. */
@@ -108,10 +110,21 @@ enum status dit_qkv(struct dit *, int block, size_t rows, struct devmem modulate
  * keys of that block: the groups are frames x batch, or places x batch in temporal blocks. */
 struct attention_view dit_view(const struct dit *, int block, const struct dit_extent *,
                                struct devmem base, size_t width);
+/* Sizes and scale of that block's attention of `queries` to `keys`, in `heads` heads; the caller adds the
+ * views. The groups are the frames, or in temporal blocks the places, and equal in both extents. */
+struct attention_call dit_attention_call(const struct dit *, int block, size_t heads,
+                                         const struct dit_extent *queries,
+                                         const struct dit_extent *keys);
+/* y[rows, out] = x[rows, in] weight^T, contiguous; the caller adds bias, activation, accumulation. */
+struct linear_call dit_linear_call(const struct dit_matrix *, size_t rows, struct devmem x,
+                                   struct devmem y);
 /* Attention of a whole extent with itself: within frames in image models and even blocks of video,
  * over frames in odd ones. qkv as above, attended [rows, heads_width]. */
 enum status dit_attend(struct dit *, int block, const struct dit_extent *, struct devmem qkv,
                        struct devmem attended) WARN_UNUSED;
+/* The same in `heads` heads, whatever the part has: qkv [rows, 3 * heads * head_dim]. */
+enum status dit_attend_heads(struct dit *, int block, size_t heads, const struct dit_extent *,
+                             struct devmem qkv, struct devmem attended) WARN_UNUSED;
 bool dit_block_is_temporal(const struct dit *, int block);
 double dit_attention_scale(const struct dit *); /* 1 / sqrt(head_dim) */
 /* partial = attended Wproj^T, without bias. */

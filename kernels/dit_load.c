@@ -19,21 +19,28 @@ double dit_attention_scale(const struct dit *dit)
 
 /* ---- weights ---- */
 
+static enum status load_bias(struct loader *l, const char *name, const struct weights_piece *pieces,
+                             int count, struct dit_matrix *out)
+{
+    char tensor[NAME_BYTES + sizeof ".bias"];
+    snprintf(tensor, sizeof tensor, "%s.bias", name);
+    return weights_load(l->dit->device, l->weights, l->dit->problem.model, tensor, pieces, count, 0, 1,
+                        &out->bias);
+}
+
 /* A matrix whose rows are `pieces` of `name`.weight, with all of its bias or the same rows of it. */
 static enum status load_matrix(struct loader *l, const char *name, const struct weights_piece *pieces,
                                int count, size_t col0, size_t cols, struct dit_matrix *out)
 {
     char tensor[NAME_BYTES + sizeof ".weight"];
-    const struct model *model = l->dit->problem.model;
     out->in = cols;
     out->out = 0;
     for (int i = 0; i < count; i++)
         out->out += pieces[i].rows;
     snprintf(tensor, sizeof tensor, "%s.weight", name);
-    TRY(weights_load(l->dit->device, l->weights, model, tensor, pieces, count, col0, cols,
-                     &out->weight));
-    snprintf(tensor, sizeof tensor, "%s.bias", name);
-    return weights_load(l->dit->device, l->weights, model, tensor, pieces, count, 0, 1, &out->bias);
+    TRY(weights_load(l->dit->device, l->weights, l->dit->problem.model, tensor, pieces, count, col0,
+                     cols, &out->weight));
+    return load_bias(l, name, pieces, count, out);
 }
 
 static enum status load_whole(struct loader *l, const char *name, size_t rows, size_t cols,
@@ -42,7 +49,7 @@ static enum status load_whole(struct loader *l, const char *name, size_t rows, s
     return load_matrix(l, name, &(struct weights_piece){0, rows}, 1, 0, cols, out);
 }
 
-static enum status load_block(struct loader *l, int block, struct dit_block *out)
+static enum status load_halves(struct loader *l, int block, struct dit_block *out)
 {
     const struct dit_part *part = &l->dit->part;
     size_t hidden = l->dit->hidden, head_dim = (size_t)l->dit->problem.shape->head_dim;
@@ -59,7 +66,25 @@ static enum status load_block(struct loader *l, int block, struct dit_block *out
     snprintf(name, sizeof name, "blocks.%d.mlp.fc1", block);
     TRY(load_matrix(l, name, &channels, 1, 0, hidden, &out->fc1));
     snprintf(name, sizeof name, "blocks.%d.mlp.fc2", block);
-    TRY(load_matrix(l, name, &all, 1, mlp0, mlp, &out->fc2));
+    return load_matrix(l, name, &all, 1, mlp0, mlp, &out->fc2);
+}
+
+/* Of a streamed block: what dit_residual adds. */
+static enum status load_residual_biases(struct loader *l, int block, struct dit_block *out)
+{
+    const struct weights_piece all = {0, l->dit->hidden};
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "blocks.%d.attn.proj", block);
+    TRY(load_bias(l, name, &all, 1, &out->proj));
+    snprintf(name, sizeof name, "blocks.%d.mlp.fc2", block);
+    return load_bias(l, name, &all, 1, &out->fc2);
+}
+
+static enum status load_block(struct loader *l, int block, struct dit_block *out)
+{
+    size_t hidden = l->dit->hidden;
+    char name[NAME_BYTES];
+    TRY(l->dit->part.streams ? load_residual_biases(l, block, out) : load_halves(l, block, out));
     snprintf(name, sizeof name, "blocks.%d.adaLN_modulation.1", block);
     return load_whole(l, name, 6 * hidden, hidden, &out->ada);
 }
