@@ -1,6 +1,7 @@
 /* Ranks as threads of this process. Other ways of starting ranks register in `launchers`. */
 #include "bench/launch.h"
 
+#include "bench/launch_fibers.h"
 #include "common/log.h"
 
 #include <pthread.h>
@@ -108,6 +109,7 @@ struct launcher {
 
 static const struct launcher launchers[] = {
     {"threads", launch_threads},
+    {"virtual", launch_fibers},
 };
 
 enum status launch(const char *transport, int nranks, double timeout_s, launch_fn *work, void *context)

@@ -50,7 +50,7 @@ const struct option point_opt_transport = {
     .is_identity = true};
 const struct option point_opt_platform = {
     .name = "platform", .type = OPTION_TEXT, .fallback = "",
-    .help = "what the simulator simulates: a name (bench list platforms) or a file",
+    .help = "what device sim simulates, which it chooses: a name (bench list platforms) or a file",
     .is_identity = true};
 static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 const struct option point_opt_dtype = {

@@ -33,6 +33,8 @@ const char *record_option_text(const struct point *point, const struct option_se
         return point->device->name;
     if (setting->option == &point_opt_transport && point->transport)
         return point->transport->name;
+    if (setting->option == &point_opt_platform && point->platform.name[0])
+        return point->platform.name;
     return setting->text;
 }
 
@@ -107,6 +109,10 @@ static void add_setting(cJSON *config, const struct point *point, const struct o
     const char *text = record_option_text(point, setting);
     if (*text == '\0' && setting->option->type != OPTION_TEXT)
         json_add_text(config, key, NULL);
+    else if (setting->option == &point_opt_repeat)
+        json_add_i64(config, key, point->repeat);
+    else if (setting->option == &point_opt_warmup_runs)
+        json_add_i64(config, key, point->warmup_runs);
     else if (setting->option->type == OPTION_INT)
         json_add_i64(config, key, setting->value.i);
     else if (setting->option->type == OPTION_REAL)
@@ -131,6 +137,16 @@ static void add_resolved(cJSON *config, const struct point *point)
     json_add_i64(latent, "width", problem->latent_width);
     json_add_u64(config, "tokens", problem->tokens);
     json_add_i64(config, "batch", problem->batch);
+}
+
+/* Which description of which machine the times come from. */
+static void add_platform(cJSON *record, const struct point *point)
+{
+    if (!point->platform.name[0])
+        return;
+    cJSON *object = json_add_object(record, "platform");
+    json_add_text(object, "name", point->platform.name);
+    json_add_text(object, "sha256", point->platform.sha256);
 }
 
 static void add_config(cJSON *record, const struct point *point)
@@ -397,6 +413,7 @@ cJSON *record_build(const struct record_facts *facts)
     add_model(record, point);
     json_add_text(record, "init_sha256", *point->init_sha256 ? point->init_sha256 : NULL);
     add_config(record, point);
+    add_platform(record, point);
     if (facts->measurement) {
         add_times(record, facts->measurement);
         if (facts->measurement->repeat > 0) {

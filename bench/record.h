@@ -30,7 +30,7 @@ const char *record_status(enum status status);
  * point uses and that differ from their defaults, in order of name, and the SHA-256 of the model and of
  * the init file. `options` may differ from the point's own (a reference's). */
 void record_case_id(const struct point *, const struct option_set *options, char out[RECORD_CASE_ID]);
-/* The value of an option as it was resolved (device and transport: never ""). */
+/* The value of an option as it was resolved (device and transport: never ""; platform: its name). */
 const char *record_option_text(const struct point *, const struct option_setting *);
 /* stale-mode -> stale_mode; out has room for 64. */
 void record_option_key(const struct option *, char out[64]);

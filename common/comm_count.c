@@ -1,6 +1,8 @@
 /* What operations are called and what they count: the accounting rule (docs/measuring.md). */
 #include "common/comm.h"
 
+#include <string.h>
+
 static const char *const op_names[COMM_OPS] = {
     [COMM_ALL_REDUCE] = "all_reduce",
     [COMM_ALL_GATHER] = "all_gather",
@@ -35,9 +37,12 @@ size_t comm_chunk(size_t count, int rank, int nranks, size_t *offset)
     return count / n + (r < longer);
 }
 
+/* Parts are nearly always equal, and memcmp is several times faster than adding a thousand of them. */
 static size_t sum(const size_t *counts, int n)
 {
     size_t total = 0;
+    if (memcmp(counts, counts + 1, (size_t)(n - 1) * sizeof *counts) == 0)
+        return counts[0] * (size_t)n;
     for (int r = 0; r < n; r++)
         total += counts[r];
     return total;

@@ -76,14 +76,16 @@ static enum status await_match(struct virtual_comm *c, struct virtual_operation 
 static double copied_bytes(const struct virtual_comm *c, const struct comm_call *call)
 {
     const struct platform_emulation *e = &c->platform->emulation;
-    double payload = (double)comm_payload_bytes(call, c->group->nranks);
-    if (c->group->nranks == 1)
-        return 0;
+    double share = 0;
     if (call->op == COMM_ALL_REDUCE)
-        return e->reduced * payload;
-    if (call->op == COMM_ALL_TO_ALL)
-        return e->switched * payload;
-    return call->op == COMM_ALL_GATHER && call->traffic == TRAFFIC_KV ? e->gathered * payload : 0;
+        share = e->reduced;
+    else if (call->op == COMM_ALL_TO_ALL)
+        share = e->switched;
+    else if (call->op == COMM_ALL_GATHER && call->traffic == TRAFFIC_KV)
+        share = e->gathered;
+    if (share == 0 || c->group->nranks == 1)
+        return 0;
+    return share * (double)comm_payload_bytes(call, c->group->nranks);
 }
 
 static void end_copies(struct virtual_comm *c, const struct comm_call *call)
@@ -180,7 +182,8 @@ static enum status virtual_start(void *backend, struct comm_request *r)
         return team_peer_failed(c->team);
     int64_t ready_ps = lane_virtual_post(c->lanes, host_ops(c, &r->call));
     r->posted = (struct mark){.ps = ready_ps};
-    c->group->moved[c->rank] += comm_sent_bytes(&r->call, c->rank, c->group->nranks);
+    if (r->call.op != COMM_ALL_TO_ALL)
+        c->group->moved[c->rank] += comm_sent_bytes(&r->call, c->rank, c->group->nranks);
     switch (r->call.op) {
     case COMM_SEND:
     case COMM_RECV:

@@ -53,6 +53,7 @@ struct virtual_group {
     struct comm_place place;
     int nranks, users;
     int *team_ranks, *nodes; /* of each rank */
+    int *node_members;       /* ranks of the group in each rank's node */
     uint64_t *moved;         /* bytes, of each rank */
     int *next_waiter;        /* of each rank, in an operation's list */
     int64_t end_ps;          /* of the collectives' lane */
@@ -92,7 +93,7 @@ void virtual_group_awaited(struct virtual_group *, struct virtual_operation *);
 /* ---- comm_virtual_match.c ---- */
 
 /* Rank `rank` brings `call`, ready at ready_ps. Finds it wanting (MISMATCHED), or, when it is the last,
- * gives the collective its times (MATCHED). false: out of memory. */
+ * gives the collective its times (MATCHED). Counts what an all-to-all moves. false: out of memory. */
 bool virtual_match_collective(struct virtual_group *, struct virtual_operation *, int rank,
                               const struct comm_call *call, int64_t ready_ps);
 /* The same for a message of `bytes` that the sender or receiver of the link expects. */

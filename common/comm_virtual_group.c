@@ -170,6 +170,7 @@ static void free_group(struct virtual_group *g)
     free_operations(g);
     free(g->team_ranks);
     free(g->nodes);
+    free(g->node_members);
     free(g->moved);
     free(g->next_waiter);
     free(g->parts);
@@ -187,11 +188,26 @@ static bool allocate(struct virtual_group *g)
     size_t n = (size_t)g->nranks;
     g->team_ranks = calloc(n, sizeof *g->team_ranks);
     g->nodes = calloc(n, sizeof *g->nodes);
+    g->node_members = calloc(n, sizeof *g->node_members);
     g->moved = calloc(n, sizeof *g->moved);
     g->next_waiter = calloc(n, sizeof *g->next_waiter);
     g->links = calloc(n, sizeof(struct virtual_link *));
     g->parts = calloc(n, sizeof *g->parts);
-    return g->team_ranks && g->nodes && g->moved && g->next_waiter && g->links && g->parts;
+    return g->team_ranks && g->nodes && g->node_members && g->moved && g->next_waiter && g->links && g->parts;
+}
+
+static void count_members(struct virtual_group *g)
+{
+    int nodes = 0;
+    for (int r = 0; r < g->nranks; r++)
+        nodes = g->nodes[r] >= nodes ? g->nodes[r] + 1 : nodes;
+    int *members = calloc((size_t)nodes, sizeof *members);
+    ASSERT(members != NULL);
+    for (int r = 0; r < g->nranks; r++)
+        members[g->nodes[r]]++;
+    for (int r = 0; r < g->nranks; r++)
+        g->node_members[r] = members[g->nodes[r]];
+    free(members);
 }
 
 struct virtual_group *virtual_group_new(const struct platform *platform, const int *team_ranks,
@@ -210,6 +226,7 @@ struct virtual_group *virtual_group_new(const struct platform *platform, const i
         g->team_ranks[r] = team_ranks[r];
         g->nodes[r] = platform_node_of(platform, team_ranks[r]);
     }
+    count_members(g);
     g->place = comm_place_find(platform, team_ranks, nranks, group_of, team_size);
     return g;
 }

@@ -69,15 +69,16 @@ struct port {
 
 static struct port add_parts(const struct virtual_group *g, int rank, const size_t *counts, size_t even)
 {
-    size_t all = 0, far = 0, uneven = 0;
-    for (int q = 0; q < g->nranks; q++) {
-        all += counts[q];
-        uneven |= counts[q] ^ even;
+    int n = g->nranks;
+    size_t near = 0, far = 0;
+    if (counts[0] == even && memcmp(counts, counts + 1, (size_t)(n - 1) * sizeof *counts) == 0)
+        return (struct port){.near = even * (size_t)(n - 1),
+                             .far = even * (size_t)(n - g->node_members[rank]), .is_even = true};
+    for (int q = 0; q < n; q++) {
+        near += q != rank ? counts[q] : 0;
+        far += g->nodes[q] != g->nodes[rank] ? counts[q] : 0;
     }
-    if (g->place.nodes > 1)
-        for (int q = 0; q < g->nranks; q++)
-            far += g->nodes[q] != g->nodes[rank] ? counts[q] : 0;
-    return (struct port){.near = all - counts[rank], .far = far, .is_even = uneven == 0};
+    return (struct port){.near = near, .far = far};
 }
 
 static bool note_parts(struct virtual_group *g, struct virtual_operation *op, int rank,
@@ -92,6 +93,7 @@ static bool note_parts(struct virtual_group *g, struct virtual_operation *op, in
     op->parts[n + (size_t)rank] = call->recv_counts;
     struct port out = add_parts(g, rank, call->send_counts, even);
     struct port in = add_parts(g, rank, call->recv_counts, even);
+    g->moved[rank] += out.near * e;
     op->each.bytes = most(op->each.bytes, most(out.near, in.near) * e);
     op->each.far_bytes = most(op->each.far_bytes, most(out.far, in.far) * e);
     op->each.is_uneven |= !out.is_even || !in.is_even;
