@@ -64,6 +64,10 @@ static enum status add_steps(const cJSON *record, double most_gpus, struct plot_
     const char *strategy = json_text(record, "config.strategy");
     if (json_number(record, "config.gpus") < most_gpus || !strategy || strcmp(strategy, "serial") == 0)
         return OK;
+    if (json_number(record, "error.rel_l2") <= 5.0 * json_number(record, "error.noise_floor")) {
+        data->exact++;
+        return OK;
+    }
     table_variant(record, "warmup_steps", series, sizeof series);
     double step = 1.0;
     const cJSON *errors = json_at(record, "error.per_step_rel_l2");
@@ -96,7 +100,8 @@ const struct figure plot_figures[] = {
     {"error-vs-staleness", "error of the image over staleness, per mode and number of ranks",
      add_staleness},
     {"bytes-vs-gpus", "bytes a rank sends per step over the number of ranks", add_bytes},
-    {"error-per-step", "error of the latent after every step, at the largest number of ranks", add_steps},
+    {"error-per-step", "error of the latent after every step, at the largest number of ranks; exact "
+                       "points, within 5 x the noise floor, are left out", add_steps},
     {"latency-vs-gpus", "latency of an image over the number of ranks", add_latency},
     {NULL, NULL, NULL},
 };
@@ -258,6 +263,8 @@ void plot_data_write_variables(FILE *out, const struct plot_data *data)
     fprintf(out, "]\nnote = \"");
     if (data->oversubscribed > 0)
         fprintf(out, "%zu points with more ranks than cores are left out. ", data->oversubscribed);
+    if (data->exact > 0)
+        fprintf(out, "%zu exact points (within 5 x the noise floor) are left out. ", data->exact);
     if (data->failed > 0)
         fprintf(out, "%zu points that were refused or failed are left out.", data->failed);
     fprintf(out, "\"\n");

@@ -17,7 +17,7 @@ struct plot_point {
 /* The points of a figure and how many records it leaves out, and why. */
 struct plot_data {
     struct plot_point *points;
-    size_t count, failed, oversubscribed;
+    size_t count, failed, oversubscribed, exact;
 };
 
 struct figure {

@@ -12,7 +12,7 @@ enum { VARIANT = 96, MANY = 4096 };
 
 struct row {
     const cJSON *record;
-    char variant[VARIANT], group[VARIANT];
+    char variant[VARIANT], group[2 * VARIANT];
     double gpus, pixels;
 };
 
@@ -55,13 +55,16 @@ void table_variant(const cJSON *record, const char *without, char *out, size_t s
 }
 
 /* What stands above a block: everything that is the same for a comparison. */
-static void group_text(const cJSON *record, char *out, size_t size)
+static void group_text(const cJSON *record, double warmup_steps, char *out, size_t size)
 {
     const char *model = json_text(record, "model.name"), *device = json_text(record, "config.device");
     const char *resolution = json_text(record, "config.resolution");
     const char *base = model ? strrchr(model, '/') : NULL;
-    snprintf(out, size, "%.40s, %s px, %.0f steps, device %s", base ? base + 1 : model ? model : "?",
-             resolution ? resolution : "?", json_number(record, "config.steps"), device ? device : "?");
+    size_t used = (size_t)snprintf(out, size, "%.40s, %s px, %.0f steps, device %s",
+                                   base ? base + 1 : model ? model : "?", resolution ? resolution : "?",
+                                   json_number(record, "config.steps"), device ? device : "?");
+    if (!isnan(warmup_steps) && used < size)
+        snprintf(out + used, size - used, ", %.0f warm-up steps where stale", warmup_steps);
 }
 
 static int compare_rows(const void *a, const void *b)
@@ -158,11 +161,25 @@ static void print_heading(FILE *out, const char *group)
             "rel. L2");
 }
 
-static void fill_row(struct row *row, const cJSON *record)
+/* The warm-up that all records share, or NAN: then it belongs to the rows. */
+static double shared_warmup(const struct results *results)
+{
+    double shared = NAN;
+    for (size_t i = 0; i < results->count; i++) {
+        double steps = json_number(results->records[i], "config.warmup_steps");
+        if (!isnan(shared) && !isnan(steps) && steps != shared)
+            return NAN;
+        shared = isnan(steps) ? shared : steps;
+    }
+    return shared;
+}
+
+static void fill_row(struct row *row, const cJSON *record, double warmup_steps)
 {
     row->record = record;
-    table_variant(record, NULL, row->variant, sizeof row->variant);
-    group_text(record, row->group, sizeof row->group);
+    table_variant(record, isnan(warmup_steps) ? NULL : "warmup_steps", row->variant,
+                  sizeof row->variant);
+    group_text(record, warmup_steps, row->group, sizeof row->group);
     row->gpus = json_number(record, "config.gpus");
     row->pixels = json_number(record, "config.latent.height") *
                   json_number(record, "config.latent.width");
@@ -173,8 +190,9 @@ enum status table_print(FILE *out, const struct results *results)
     struct row *rows = calloc(results->count + 1, sizeof *rows);
     if (!rows)
         return FAIL(ERR_MEMORY, "no memory for a table of %zu rows", results->count);
+    double warmup_steps = shared_warmup(results);
     for (size_t i = 0; i < results->count; i++)
-        fill_row(&rows[i], results->records[i]);
+        fill_row(&rows[i], results->records[i], warmup_steps);
     qsort(rows, results->count, sizeof *rows, compare_rows);
     bool noted = false;
     for (size_t i = 0, n; i < results->count; i += n) {

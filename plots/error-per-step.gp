@@ -1,5 +1,6 @@
 # How the error grows from step to step.
 set logscale y
+set yrange [1e-4:*] # warm-up steps lie at rounding, far below
 set format y '10^{%T}'
 set multiplot
 do for [p=1:panels] {

@@ -7,7 +7,7 @@ most_series = 0
 do for [p=1:panels] { n = panel_last[p] - panel_first[p] + 1; if (n > most_series) { most_series = n } }
 width_cm = panels > 1 ? 5.9 * panels + 0.6 : 11
 key_rows = (most_series + 2) / 3
-height_cm = 6.6 + 0.42 * key_rows
+height_cm = 6.2 + 0.36 * key_rows
 if (format eq 'pdf') {
     set terminal pdfcairo font 'DejaVu Sans,8' size width_cm cm, height_cm cm linewidth 1.3
 } else { if (format eq 'png') {
@@ -31,8 +31,8 @@ set grid ytics lc rgb '#dddddd' lw 0.6
 set key off
 if (strlen(note)) { set label 1 note at screen 0.01, 0.015 left font ',7' tc rgb '#555555' }
 # Panels above, one key for all below: the key of the panel with most series, drawn beneath it.
-key_height = 0.06 + 0.42 * key_rows / height_cm
+key_height = (0.55 + 0.36 * key_rows) / height_cm
 set tmargin at screen 0.93
-set bmargin at screen key_height + 0.14
+set bmargin at screen key_height + 1.0 / height_cm
 left(p) = (p - 1.0) / panels + 0.85 / width_cm + (p == 1 ? 0.5 / width_cm : 0.35 / width_cm)
 right(p) = real(p) / panels - 0.25 / width_cm

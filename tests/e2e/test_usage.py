@@ -48,7 +48,7 @@ def values(folder):
     refused(["run", *GOOD, "--cfg-scale", "2,5"], "number")
     refused(["run", *GOOD, "--cfg-scale", "nan"], "number")
     refused(["run", *GOOD, "--strategy", "tq"], "serial", "tp-stale")
-    refused(["run", *GOOD, "--device", "gpu"], "ref")
+    refused(["run", *GOOD[:-2], "--device", "gpu"], "no such device", "ref")
     refused(["run", *GOOD, "--dtype", "fp8"], "fp32", "bf16")
     refused(["run", *GOOD, "--stale-blocks", "3-1", "--strategy", "tp-stale"], "stale-blocks")
     refused(["run", *GOOD[:2], "--resolution", "9", "--device", "ref"], "multiple of 2", "use 8")
