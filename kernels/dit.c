@@ -1,12 +1,9 @@
 /* The pieces of a DiT forward pass, each one or a few device calls. */
 #include "kernels/dit.h"
 
-enum { SHIFT, SCALE, GATE, MODULATIONS_PER_HALF, MODULATIONS = 2 * MODULATIONS_PER_HALF };
+#include "kernels/dit_text.h"
 
-static struct devmem element(const struct dit *dit, struct devmem base, size_t i)
-{
-    return devmem_at(base, i * dtype_bytes(dit->problem.dtype));
-}
+enum { SHIFT, SCALE, GATE, MODULATIONS_PER_HALF, MODULATIONS = 2 * MODULATIONS_PER_HALF };
 
 static const struct dit_block *block_of(const struct dit *dit, int block)
 {
@@ -20,7 +17,7 @@ static struct devmem modulation_of(const struct dit *dit, int block, enum dit_ha
 {
     size_t local = (size_t)(block - dit->part.first_block);
     size_t row = local * (size_t)dit->problem.batch * MODULATIONS;
-    return element(dit, dit->modulation,
+    return dit_element(dit, dit->modulation,
                    (row + (size_t)(half * MODULATIONS_PER_HALF + which)) * dit->hidden);
 }
 
@@ -49,14 +46,19 @@ bool dit_block_is_temporal(const struct dit *dit, int block)
 
 /* ---- conditioning ---- */
 
-/* condition[2] = SiLU(t_mlp(t) + y_embedding) for each half of the batch. */
-static enum status condition_vector(struct dit *dit, int step)
+/* condition[1] = t_mlp(t). */
+static enum status embed_time(struct dit *dit, int step)
+{
+    struct devmem waves = dit_element(dit, dit->time_waves, (size_t)step * dit->t_embed0.in);
+    TRY(apply(dit, &dit->t_embed0, 1, waves, dit->t_embed0.bias, ACTIVATION_SILU, dit->condition[0]));
+    return apply(dit, &dit->t_embed2, 1, dit->condition[0], dit->t_embed2.bias, ACTIVATION_NONE,
+                 dit->condition[1]);
+}
+
+/* condition[2] = SiLU(condition[1] + y_embedding) for each half of the batch. */
+static enum status condition_vector(struct dit *dit)
 {
     size_t batch = (size_t)dit->problem.batch, hidden = dit->hidden;
-    struct devmem waves = element(dit, dit->time_waves, (size_t)step * dit->t_embed0.in);
-    TRY(apply(dit, &dit->t_embed0, 1, waves, dit->t_embed0.bias, ACTIVATION_SILU, dit->condition[0]));
-    TRY(apply(dit, &dit->t_embed2, 1, dit->condition[0], dit->t_embed2.bias, ACTIVATION_NONE,
-              dit->condition[1]));
     struct add_rows_call add = {.rows = batch, .width = hidden, .batch = batch, .inner = 1, .period = 1,
                                 .src = dit->class_rows, .dst = dit->condition[2],
                                 .table = dit->condition[1]};
@@ -64,20 +66,27 @@ static enum status condition_vector(struct dit *dit, int step)
     return device_silu(dit->device, dit->condition[2], dit->condition[2], batch * hidden);
 }
 
+static enum status modulate_blocks(struct dit *dit)
+{
+    size_t batch = (size_t)dit->problem.batch;
+    TRY(condition_vector(dit));
+    for (int i = 0; i < dit->part.blocks; i++) {
+        const struct dit_matrix *ada = &dit->block[i].ada;
+        struct devmem out = dit_element(dit, dit->modulation, (size_t)i * batch * ada->out);
+        TRY(apply(dit, ada, batch, dit->condition[2], ada->bias, ACTIVATION_NONE, out));
+    }
+    if (!dit->part.finishes)
+        return OK;
+    return apply(dit, &dit->final_ada, batch, dit->condition[2], dit->final_ada.bias, ACTIVATION_NONE,
+                 dit->final_modulation);
+}
+
 enum status dit_condition(struct dit *dit, int step)
 {
     if (dit->condition_step == step)
         return OK;
-    size_t batch = (size_t)dit->problem.batch;
-    TRY(condition_vector(dit, step));
-    for (int i = 0; i < dit->part.blocks; i++) {
-        const struct dit_matrix *ada = &dit->block[i].ada;
-        struct devmem out = element(dit, dit->modulation, (size_t)i * batch * ada->out);
-        TRY(apply(dit, ada, batch, dit->condition[2], ada->bias, ACTIVATION_NONE, out));
-    }
-    if (dit->part.finishes)
-        TRY(apply(dit, &dit->final_ada, batch, dit->condition[2], dit->final_ada.bias, ACTIVATION_NONE,
-                  dit->final_modulation));
+    TRY(embed_time(dit, step));
+    TRY(dit_has_text(dit) ? dit_text_condition(dit) : modulate_blocks(dit));
     dit->condition_step = step;
     return OK;
 }
@@ -90,7 +99,7 @@ static enum status repeat_batch(struct dit *dit, size_t tokens, struct devmem hi
     size_t batch = (size_t)dit->problem.batch, stride = batch * dit->hidden;
     for (size_t half = 1; half < batch; half++) {
         struct copy_call copy = {.n0 = 1, .n1 = 1, .n2 = tokens, .width = dit->hidden, .src = hidden,
-                                 .dst = element(dit, hidden, half * dit->hidden),
+                                 .dst = dit_element(dit, hidden, half * dit->hidden),
                                  .src2 = stride, .dst2 = stride};
         TRY(device_copy(dit->device, &copy));
     }
@@ -178,8 +187,8 @@ enum status dit_attend_heads(struct dit *dit, int block, size_t heads, const str
     size_t width = heads * (size_t)dit->problem.shape->head_dim;
     struct attention_call call = dit_attention_call(dit, block, heads, e, e);
     call.q = dit_view(dit, block, e, qkv, 3 * width);
-    call.k = dit_view(dit, block, e, element(dit, qkv, width), 3 * width);
-    call.v = dit_view(dit, block, e, element(dit, qkv, 2 * width), 3 * width);
+    call.k = dit_view(dit, block, e, dit_element(dit, qkv, width), 3 * width);
+    call.v = dit_view(dit, block, e, dit_element(dit, qkv, 2 * width), 3 * width);
     call.o = dit_view(dit, block, e, attended, width);
     return device_attention(dit->device, &call);
 }
@@ -220,20 +229,30 @@ enum status dit_partial_modulated(struct dit *dit, int block, enum dit_half half
 enum status dit_partial(struct dit *dit, int block, enum dit_half half, const struct dit_extent *e,
                         struct devmem hidden, struct devmem partial)
 {
+    if (half == DIT_CROSS)
+        return dit_text_partial(dit, block, dit_rows(dit, e), hidden, partial);
     TRY(dit_modulate(dit, block, half, dit_rows(dit, e), hidden, dit->modulated));
     return dit_partial_modulated(dit, block, half, e, dit->modulated, partial);
+}
+
+static struct devmem bias_of(const struct dit_block *b, enum dit_half half)
+{
+    if (half == DIT_CROSS)
+        return b->cross_proj.bias;
+    return half == DIT_ATTN ? b->proj.bias : b->fc2.bias;
 }
 
 enum status dit_residual(struct dit *dit, int block, enum dit_half half, size_t rows,
                          struct devmem sum, struct devmem hidden)
 {
-    const struct dit_block *b = block_of(dit, block);
     struct residual_call call = {.rows = rows, .width = dit->hidden,
                                  .batch = (size_t)dit->problem.batch,
                                  .mod_stride = MODULATIONS * dit->hidden, .x = hidden, .y = sum,
-                                 .bias = half == DIT_ATTN ? b->proj.bias : b->fc2.bias,
-                                 .gate = modulation_of(dit, block, half, GATE)};
-    return device_residual(dit->device, &call);
+                                 .bias = bias_of(block_of(dit, block), half)};
+    if (half != DIT_CROSS)
+        call.gate = modulation_of(dit, block, half, GATE);
+    TRY(device_residual(dit->device, &call));
+    return half == DIT_ATTN ? dit_text_attend(dit, block, rows, hidden) : OK;
 }
 
 enum status dit_finish(struct dit *dit, size_t rows, struct devmem hidden)
@@ -242,7 +261,7 @@ enum status dit_finish(struct dit *dit, size_t rows, struct devmem hidden)
                                  .batch = (size_t)dit->problem.batch, .mod_stride = 2 * dit->hidden,
                                  .eps = dit->problem.shape->final_eps,
                                  .x = hidden, .y = dit->modulated, .shift = dit->final_modulation,
-                                 .scale = element(dit, dit->final_modulation, dit->hidden)};
+                                 .scale = dit_element(dit, dit->final_modulation, dit->hidden)};
     TRY(device_modulate(dit->device, &call));
     return apply(dit, &dit->final_linear, rows, dit->modulated, dit->final_linear.bias,
                  ACTIVATION_NONE, dit->network);

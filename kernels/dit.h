@@ -16,7 +16,9 @@
 #include "kernels/weights.h"
 
 /* Each block has two halves, each ending in a partial sum that is added to the hidden state. */
-enum dit_half { DIT_ATTN, DIT_MLP, DIT_HALVES };
+/* In models with text a third part stands between the two, cross-attention to the text: dit_residual of
+ * the attention half goes on to it by itself, unless the part shards it. */
+enum dit_half { DIT_ATTN, DIT_MLP, DIT_HALVES, DIT_CROSS = DIT_HALVES };
 
 /* What of the model a rank holds. */
 struct dit_part {
@@ -24,6 +26,8 @@ struct dit_part {
     int first_head, heads;
     int first_mlp, mlp;
     bool embeds, finishes; /* holds x_embedder; holds the final layer */
+    bool shards_cross; /* of cross-attention only the part's heads: dit_partial of DIT_CROSS, a reduction
+                          and dit_residual are then the strategy's to call */
     bool streams; /* holds of its blocks only adaLN and the biases of proj and fc2: the strategy brings
                      the matrices and multiplies (tsp); heads and mlp say how wide buffers must be */
 };
@@ -48,6 +52,9 @@ struct dit_block {
     struct dit_matrix qkv;  /* [3 * heads * head_dim, hidden]: q, then k, then v of the rank's heads */
     struct dit_matrix proj; /* [hidden, heads * head_dim], whole bias */
     struct dit_matrix fc1, fc2, ada;
+    /* models with text; instead of ada a table that is added to the one modulation of all blocks */
+    struct dit_matrix cross_q, cross_kv, cross_proj; /* cross_kv: k, then v of the rank's heads */
+    struct devmem modulation_table;                  /* [6, hidden] */
 };
 
 struct dit {
@@ -58,7 +65,14 @@ struct dit {
     size_t hidden, heads_width, mlp; /* D, heads * head_dim, the rank's F */
     struct dit_matrix x_embed, t_embed0, t_embed2, final_ada, final_linear;
     struct dit_block *block;  /* part.blocks entries */
-    struct devmem class_rows; /* [batch, hidden] */
+    struct devmem class_rows; /* [batch, hidden]; with text: the text, [batch, text tokens, hidden] */
+    /* models with text */
+    size_t cross_width;               /* all heads * head_dim, or those of a part that shards them */
+    struct dit_matrix single;         /* [6 * hidden, hidden]: the modulation of all blocks */
+    struct devmem single_modulation;  /* [batch, 6 * hidden] of the current step */
+    struct devmem final_table;        /* [2, hidden] */
+    struct devmem text_kv;            /* [blocks, batch, text tokens, 2 * cross_width] */
+    struct devmem cross_q, cross_attended; /* [rows, cross_width] */
     struct devmem space_table, time_table; /* position embeddings [tokens, hidden], [frames, hidden] */
     struct devmem time_waves; /* [steps, 256] sinusoids */
     struct devmem modulation; /* [blocks, batch, 6 * hidden] of the current step */
@@ -78,6 +92,11 @@ struct dit {
 struct dit_extent {
     size_t first_frame, frames, first_token, tokens;
 };
+/* Element i of an array of T. */
+static inline struct devmem dit_element(const struct dit *dit, struct devmem base, size_t i)
+{
+    return devmem_at(base, i * dtype_bytes(dit->problem.dtype));
+}
 static inline size_t dit_rows(const struct dit *dit, const struct dit_extent *e)
 {
     return e->frames * e->tokens * (size_t)dit->problem.batch;
@@ -133,13 +152,16 @@ enum status dit_project(struct dit *, int block, size_t rows, struct devmem atte
 /* partial = fc2(gelu(fc1(modulated))), without fc2's bias. */
 enum status dit_mlp(struct dit *, int block, size_t rows, struct devmem modulated, struct devmem partial)
     WARN_UNUSED;
-/* One half up to its partial sum, over a whole extent: modulate, then attention or MLP. */
+/* One half up to its partial sum, over a whole extent: modulate, then attention or MLP; DIT_CROSS, which
+ * is not modulated, too. */
 enum status dit_partial(struct dit *, int block, enum dit_half, const struct dit_extent *,
                         struct devmem hidden, struct devmem partial) WARN_UNUSED;
 /* The same from an input that is modulated already (tp-sp gathers it). */
 enum status dit_partial_modulated(struct dit *, int block, enum dit_half, const struct dit_extent *,
                                   struct devmem modulated, struct devmem partial) WARN_UNUSED;
-/* hidden += gate * (sum + bias), bias of proj or fc2. */
+/* hidden += gate * (sum + bias), bias of proj or fc2; no gate after DIT_CROSS. Ends a half: in a model with
+ * text, the attention half's goes on to hidden += cross-attention of these rows to the text, whole, unless
+ * part.shards_cross. */
 enum status dit_residual(struct dit *, int block, enum dit_half, size_t rows, struct devmem sum,
                          struct devmem hidden) WARN_UNUSED;
 /* network = the final layer: T [rows, patch^2 * out_channels], into dit->network. */

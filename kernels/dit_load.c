@@ -1,5 +1,6 @@
 /* What a rank holds of the model: weights of its part, tables that depend on the problem, buffers. */
 #include "kernels/dit.h"
+#include "kernels/dit_text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -80,11 +81,41 @@ static enum status load_residual_biases(struct loader *l, int block, struct dit_
     return load_bias(l, name, &all, 1, &out->fc2);
 }
 
+/* `rows` rows of a table without a bias. */
+static enum status load_rows(struct loader *l, const char *tensor, const struct weights_piece *pieces,
+                             int count, struct devmem *out)
+{
+    return weights_load(l->dit->device, l->weights, l->dit->problem.model, tensor, pieces, count, 0,
+                        l->dit->hidden, out);
+}
+
+/* Cross-attention, whole or the part's heads, and what the block adds to the one modulation. */
+static enum status load_text_block(struct loader *l, int block, struct dit_block *out)
+{
+    const struct dit_part *part = &l->dit->part;
+    size_t hidden = l->dit->hidden, width = l->dit->cross_width;
+    size_t head_dim = (size_t)l->dit->problem.shape->head_dim;
+    size_t head0 = part->shards_cross ? (size_t)part->first_head * head_dim : 0;
+    const struct weights_piece all = {0, hidden}, table = {0, 6};
+    const struct weights_piece heads[] = {{head0, width}, {hidden + head0, width}};
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "blocks.%d.cross_attn.q_linear", block);
+    TRY(load_matrix(l, name, heads, 1, 0, hidden, &out->cross_q));
+    snprintf(name, sizeof name, "blocks.%d.cross_attn.kv_linear", block);
+    TRY(load_matrix(l, name, heads, 2, 0, hidden, &out->cross_kv));
+    snprintf(name, sizeof name, "blocks.%d.cross_attn.proj", block);
+    TRY(load_matrix(l, name, &all, 1, head0, width, &out->cross_proj));
+    snprintf(name, sizeof name, "blocks.%d.scale_shift_table.weight", block);
+    return load_rows(l, name, &table, 1, &out->modulation_table);
+}
+
 static enum status load_block(struct loader *l, int block, struct dit_block *out)
 {
     size_t hidden = l->dit->hidden;
     char name[NAME_BYTES];
     TRY(l->dit->part.streams ? load_residual_biases(l, block, out) : load_halves(l, block, out));
+    if (dit_has_text(l->dit))
+        return load_text_block(l, block, out);
     snprintf(name, sizeof name, "blocks.%d.adaLN_modulation.1", block);
     return load_whole(l, name, 6 * hidden, hidden, &out->ada);
 }
@@ -98,7 +129,11 @@ static enum status load_ends(struct loader *l)
         TRY(load_whole(l, "x_embedder.proj", hidden, (size_t)shape->channels * pixels, &dit->x_embed));
     if (!dit->part.finishes)
         return OK;
-    TRY(load_whole(l, "final_layer.adaLN_modulation.1", 2 * hidden, hidden, &dit->final_ada));
+    if (dit_has_text(dit))
+        TRY(load_rows(l, "final_layer.scale_shift_table.weight", &(struct weights_piece){0, 2}, 1,
+                      &dit->final_table));
+    else
+        TRY(load_whole(l, "final_layer.adaLN_modulation.1", 2 * hidden, hidden, &dit->final_ada));
     return load_whole(l, "final_layer.linear", pixels * (size_t)shape->out_channels, hidden,
                       &dit->final_linear);
 }
@@ -107,13 +142,16 @@ static enum status load_conditioning(struct loader *l)
 {
     struct dit *dit = l->dit;
     struct weights_piece rows[2];
+    size_t each = dit_has_text(dit) ? (size_t)dit->problem.shape->text_tokens : 1;
     for (int half = 0; half < dit->problem.batch; half++)
-        rows[half] = (struct weights_piece){(size_t)dit->problem.classes[half], 1};
+        rows[half] = (struct weights_piece){(size_t)dit->problem.classes[half] * each, each};
     TRY(load_whole(l, "t_embedder.mlp.0", dit->hidden, TIME_WAVES, &dit->t_embed0));
     TRY(load_whole(l, "t_embedder.mlp.2", dit->hidden, dit->hidden, &dit->t_embed2));
-    return weights_load(dit->device, l->weights, dit->problem.model,
-                        "y_embedder.embedding_table.weight", rows, dit->problem.batch, 0, dit->hidden,
-                        &dit->class_rows);
+    if (dit_has_text(dit))
+        TRY(load_whole(l, "t_block.1", 6 * dit->hidden, dit->hidden, &dit->single));
+    const char *table = dit_has_text(dit) ? "y_embedder.y_embedding.weight"
+                                          : "y_embedder.embedding_table.weight";
+    return load_rows(l, table, rows, dit->problem.batch, &dit->class_rows);
 }
 
 /* ---- tables ---- */
@@ -197,6 +235,12 @@ static enum status make_vectors(struct loader *l)
     for (int i = 0; i < 3; i++)
         TRY(buffer(l, MEMORY_WORKSPACE, vectors, &dit->condition[i]));
     TRY(buffer(l, MEMORY_WORKSPACE, (size_t)dit->part.blocks * 6 * vectors, &dit->modulation));
+    if (dit_has_text(dit)) {
+        size_t text = (size_t)dit->problem.shape->text_tokens * (size_t)dit->problem.batch;
+        TRY(buffer(l, MEMORY_WORKSPACE, 6 * vectors, &dit->single_modulation));
+        TRY(buffer(l, MEMORY_ACTIVATIONS, (size_t)dit->part.blocks * text * 2 * dit->cross_width,
+                   &dit->text_kv));
+    }
     return buffer(l, MEMORY_WORKSPACE, 2 * vectors, &dit->final_modulation);
 }
 
@@ -209,6 +253,10 @@ static enum status make_rows(struct loader *l)
     TRY(buffer(l, MEMORY_ACTIVATIONS, rows * 3 * dit->heads_width, &dit->qkv));
     TRY(buffer(l, MEMORY_ACTIVATIONS, rows * dit->heads_width, &dit->attended));
     TRY(buffer(l, MEMORY_ACTIVATIONS, rows * dit->mlp, &dit->mid));
+    if (dit_has_text(dit)) {
+        TRY(buffer(l, MEMORY_ACTIVATIONS, rows * dit->cross_width, &dit->cross_q));
+        TRY(buffer(l, MEMORY_ACTIVATIONS, rows * dit->cross_width, &dit->cross_attended));
+    }
     if (dit->part.embeds)
         TRY(buffer(l, MEMORY_ACTIVATIONS,
                    rows / (size_t)dit->problem.batch * (size_t)shape->channels * pixels,
@@ -224,9 +272,14 @@ static enum status reserve(struct loader *l, size_t max_keys)
     struct dit *dit = l->dit;
     size_t frames = (size_t)dit->problem.frames, tokens = dit->problem.tokens;
     size_t keys = max_keys ? max_keys : (frames > tokens ? frames : tokens);
+    size_t text = (size_t)dit->problem.shape->text_tokens, queries = keys;
+    if (text > 0 && dit->max_rows / (size_t)dit->problem.batch > queries)
+        queries = dit->max_rows / (size_t)dit->problem.batch;
+    keys = text > keys ? text : keys;
     size_t widest = dit->mlp > 3 * dit->heads_width ? dit->mlp : 3 * dit->heads_width;
+    size_t heads = (size_t)(text > 0 ? dit->problem.shape->heads : dit->part.heads);
     struct attention_call attention = {.n0 = frames, .n1 = (size_t)dit->problem.batch,
-                                       .heads = (size_t)dit->part.heads, .nq = keys, .nk = keys,
+                                       .heads = heads, .nq = queries, .nk = keys,
                                        .head_dim = (size_t)dit->problem.shape->head_dim};
     struct linear_call linear = {.m = dit->max_rows,
                                  .n = widest > 6 * dit->hidden ? widest : 6 * dit->hidden,
@@ -255,6 +308,7 @@ enum status dit_open(struct dit *dit, const struct dit_problem *problem, const s
                         .hidden = (size_t)problem->shape->hidden,
                         .heads_width = (size_t)(part->heads * problem->shape->head_dim),
                         .mlp = (size_t)part->mlp, .condition_step = -1};
+    dit->cross_width = part->shards_cross ? dit->heads_width : dit->hidden;
     dit->block = calloc((size_t)(part->blocks ? part->blocks : 1), sizeof *dit->block);
     if (!dit->block)
         return FAIL(ERR_MEMORY, "no memory for %d blocks", part->blocks);

@@ -23,6 +23,8 @@ struct model_shape {
     int patch, classes, vae_factor;
     double time_divisor; /* exponent of the timestep embedding: 128, or 127 in diffusers */
     double attn_eps, mlp_eps, final_eps; /* LayerNorm eps before attention, MLP, final layer */
+    int text_tokens; /* above 0: cross-attention to a text and adaLN-single (PixArt-alpha); its
+                        "classes" are texts, drawn like class embeddings; presets only */
 };
 
 /* What the user says about a model beyond its file; 0 or NULL: not said. Wins over config.json,

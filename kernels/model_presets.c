@@ -3,16 +3,19 @@
 
 #include <string.h>
 
-/*    name, kind, blocks, hidden, heads, channels, out_channels, patch, vae_factor, classes */
+/*    name, kind, blocks, hidden, heads, channels, out_channels, patch, vae_factor, classes,
+ *    text_tokens */
 #define PRESET_LIST(X)                                                                             \
-    X("dit-s-2", MODEL_DIT, 12, 384, 6, 4, 8, 2, 8, 1000)                                          \
-    X("dit-b-2", MODEL_DIT, 12, 768, 12, 4, 8, 2, 8, 1000)                                         \
-    X("dit-l-2", MODEL_DIT, 24, 1024, 16, 4, 8, 2, 8, 1000)                                        \
-    X("dit-xl-2", MODEL_DIT, 28, 1152, 16, 4, 8, 2, 8, 1000)                                       \
-    X("bench-image", MODEL_DIT, 12, 128, 8, 4, 4, 2, 1, 10)                                        \
-    X("bench-video", MODEL_VIDEO, 12, 128, 8, 4, 4, 2, 1, 10)                                      \
-    X("sim-wide", MODEL_DIT, 28, 8192, 1024, 4, 8, 2, 8, 1000)                                     \
-    X("latte-xl", MODEL_VIDEO, 28, 1152, 16, 4, 8, 2, 8, 1000)
+    X("dit-s-2", MODEL_DIT, 12, 384, 6, 4, 8, 2, 8, 1000, 0)                                       \
+    X("dit-b-2", MODEL_DIT, 12, 768, 12, 4, 8, 2, 8, 1000, 0)                                      \
+    X("dit-l-2", MODEL_DIT, 24, 1024, 16, 4, 8, 2, 8, 1000, 0)                                     \
+    X("dit-xl-2", MODEL_DIT, 28, 1152, 16, 4, 8, 2, 8, 1000, 0)                                    \
+    X("bench-image", MODEL_DIT, 12, 128, 8, 4, 4, 2, 1, 10, 0)                                     \
+    X("bench-video", MODEL_VIDEO, 12, 128, 8, 4, 4, 2, 1, 10, 0)                                   \
+    X("sim-wide", MODEL_DIT, 28, 8192, 1024, 4, 8, 2, 8, 1000, 0)                                  \
+    X("latte-xl", MODEL_VIDEO, 28, 1152, 16, 4, 8, 2, 8, 1000, 0)                                  \
+    X("pixart-alpha", MODEL_DIT, 28, 1152, 16, 4, 8, 2, 8, 1, 120)                                 \
+    X("bench-text", MODEL_DIT, 12, 128, 8, 4, 4, 2, 1, 10, 12)
 
 #define PRESET_NAME(name, ...) name,
 #define PRESET(...)            {__VA_ARGS__},
@@ -20,7 +23,7 @@ static const char *const names[] = {PRESET_LIST(PRESET_NAME) NULL};
 static const struct preset {
     const char *name;
     enum model_kind kind;
-    int blocks, hidden, heads, channels, out_channels, patch, vae_factor, classes;
+    int blocks, hidden, heads, channels, out_channels, patch, vae_factor, classes, text_tokens;
 } presets[] = {PRESET_LIST(PRESET)};
 #undef PRESET
 #undef PRESET_NAME
@@ -48,6 +51,7 @@ bool model_presets_find(const char *name, struct model_shape *out)
             .patch = p->patch,
             .classes = p->classes,
             .vae_factor = p->vae_factor,
+            .text_tokens = p->text_tokens,
         };
         return true;
     }

@@ -10,7 +10,7 @@
 enum { TIME_WIDTH = 256 };
 
 /* Sizes, as docs/model.md calls them. */
-enum extent { D, D2, D3, D6, F, TIME, CLASSES, PATCH_IN, PATCH_OUT };
+enum extent { D, TWO, SIX, D2, D3, D6, F, TIME, CLASSES, TEXT, PATCH_IN, PATCH_OUT };
 
 enum place {
     OUTSIDE, /* once */
@@ -21,29 +21,41 @@ enum place {
 /* A convolution has four dimensions, a table has no bias, modulation is drawn wider. */
 enum role { LINEAR, MODULATION, CONVOLUTION, TABLE };
 
+/* Which models have a layer. */
+enum owner { ALL, CLASS, WITH_TEXT };
+
 static const struct layer {
+    enum owner owner;
     enum place place;
     enum role role;
     enum extent out, in;
     const char *original;                     /* without "blocks.i." */
     const char *diffusers[MODEL_MAX_SOURCES]; /* without "transformer_blocks.i." */
 } layers[] = {
-    {OUTSIDE, CONVOLUTION, D, PATCH_IN, "x_embedder.proj", {"pos_embed.proj"}},
-    {OUTSIDE, MODULATION, D2, D, "final_layer.adaLN_modulation.1", {"proj_out_1"}},
-    {OUTSIDE, LINEAR, PATCH_OUT, D, "final_layer.linear", {"proj_out_2"}},
-    {COPIED, LINEAR, D, TIME, "t_embedder.mlp.0", {"norm1.emb.timestep_embedder.linear_1"}},
-    {COPIED, LINEAR, D, D, "t_embedder.mlp.2", {"norm1.emb.timestep_embedder.linear_2"}},
-    {COPIED,
+    {ALL, OUTSIDE, CONVOLUTION, D, PATCH_IN, "x_embedder.proj", {"pos_embed.proj"}},
+    {CLASS, OUTSIDE, MODULATION, D2, D, "final_layer.adaLN_modulation.1", {"proj_out_1"}},
+    {ALL, OUTSIDE, LINEAR, PATCH_OUT, D, "final_layer.linear", {"proj_out_2"}},
+    {ALL, COPIED, LINEAR, D, TIME, "t_embedder.mlp.0", {"norm1.emb.timestep_embedder.linear_1"}},
+    {ALL, COPIED, LINEAR, D, D, "t_embedder.mlp.2", {"norm1.emb.timestep_embedder.linear_2"}},
+    {CLASS,
+     COPIED,
      TABLE,
      CLASSES,
      D,
      "y_embedder.embedding_table",
      {"norm1.emb.class_embedder.embedding_table"}},
-    {INSIDE, LINEAR, D3, D, "attn.qkv", {"attn1.to_q", "attn1.to_k", "attn1.to_v"}},
-    {INSIDE, LINEAR, D, D, "attn.proj", {"attn1.to_out.0"}},
-    {INSIDE, LINEAR, F, D, "mlp.fc1", {"ff.net.0.proj"}},
-    {INSIDE, LINEAR, D, F, "mlp.fc2", {"ff.net.2"}},
-    {INSIDE, MODULATION, D6, D, "adaLN_modulation.1", {"norm1.linear"}},
+    {ALL, INSIDE, LINEAR, D3, D, "attn.qkv", {"attn1.to_q", "attn1.to_k", "attn1.to_v"}},
+    {ALL, INSIDE, LINEAR, D, D, "attn.proj", {"attn1.to_out.0"}},
+    {ALL, INSIDE, LINEAR, F, D, "mlp.fc1", {"ff.net.0.proj"}},
+    {ALL, INSIDE, LINEAR, D, F, "mlp.fc2", {"ff.net.2"}},
+    {CLASS, INSIDE, MODULATION, D6, D, "adaLN_modulation.1", {"norm1.linear"}},
+    {WITH_TEXT, OUTSIDE, MODULATION, D6, D, "t_block.1", {NULL}},
+    {WITH_TEXT, OUTSIDE, TABLE, TEXT, D, "y_embedder.y_embedding", {NULL}},
+    {WITH_TEXT, OUTSIDE, TABLE, TWO, D, "final_layer.scale_shift_table", {NULL}},
+    {WITH_TEXT, INSIDE, TABLE, SIX, D, "scale_shift_table", {NULL}},
+    {WITH_TEXT, INSIDE, LINEAR, D, D, "cross_attn.q_linear", {NULL}},
+    {WITH_TEXT, INSIDE, LINEAR, D2, D, "cross_attn.kv_linear", {NULL}},
+    {WITH_TEXT, INSIDE, LINEAR, D, D, "cross_attn.proj", {NULL}},
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
 
@@ -52,12 +64,15 @@ static size_t extent_of(enum extent e, const struct model_shape *s)
     size_t patch_area = (size_t)s->patch * (size_t)s->patch;
     const size_t extents[] = {
         [D] = (size_t)s->hidden,
+        [TWO] = 2,
+        [SIX] = 6,
         [D2] = 2 * (size_t)s->hidden,
         [D3] = 3 * (size_t)s->hidden,
         [D6] = 6 * (size_t)s->hidden,
         [F] = (size_t)s->mlp_hidden,
         [TIME] = TIME_WIDTH,
         [CLASSES] = (size_t)s->classes + 1, /* and the null class */
+        [TEXT] = ((size_t)s->classes + 1) * (size_t)s->text_tokens,
         [PATCH_IN] = (size_t)s->channels * patch_area,
         [PATCH_OUT] = (size_t)s->out_channels * patch_area,
     };
@@ -130,6 +145,8 @@ enum status model_tensors_list(const struct model_shape *s, struct model_tensors
         return FAIL(ERR_MEMORY, "no memory for the tensors of %d blocks", s->blocks);
     for (const struct layer *layer = layers; layer < layers + LAYERS; layer++) {
         bool inside = layer->place == INSIDE;
+        if (layer->owner == (s->text_tokens > 0 ? CLASS : WITH_TEXT))
+            continue;
         for (int block = inside ? 0 : -1; block < (inside ? s->blocks : 0); block++) {
             set_tensor(&all.list[all.count++], layer, s, block, false);
             if (layer->role != TABLE)

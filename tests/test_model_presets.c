@@ -57,6 +57,10 @@ static void test_presets(void **state)
          {MODEL_DIT, 0, 28, 8192, 1024, 8, 32768, 4, 8, 2, 1000, 8, 128, 1e-6, 1e-6, 1e-6}},
         {"latte-xl",
          {MODEL_VIDEO, 0, 28, 1152, 16, 72, 4608, 4, 8, 2, 1000, 8, 128, 1e-6, 1e-6, 1e-6}},
+        {"pixart-alpha",
+         {MODEL_DIT, 0, 28, 1152, 16, 72, 4608, 4, 8, 2, 1, 8, 128, 1e-6, 1e-6, 1e-6, 120}},
+        {"bench-text",
+         {MODEL_DIT, 0, 12, 128, 8, 16, 512, 4, 4, 2, 10, 1, 128, 1e-6, 1e-6, 1e-6, 12}},
     };
     const char *const *names = model_presets();
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
