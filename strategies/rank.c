@@ -16,14 +16,40 @@ size_t region_tokens(struct region region)
     return region.frames.count * region.tokens.count;
 }
 
-struct region region_chunk(const struct problem *problem, int parts, int index)
+struct region region_tile(const struct problem *problem, enum tiling tiling, int parts, int index)
 {
     struct region region = region_whole(problem);
-    if (problem->shape->kind == MODEL_VIDEO)
+    if (tiling == TILING_FRAMES)
         region.frames = partition_span((size_t)problem->frames, parts, index);
-    else
+    if (tiling == TILING_TOKENS)
         region.tokens = partition_span(problem->tokens, parts, index);
     return region;
+}
+
+enum tiling problem_tiling(const struct problem *problem)
+{
+    return problem->shape->kind == MODEL_VIDEO ? TILING_FRAMES : TILING_TOKENS;
+}
+
+struct region region_chunk(const struct problem *problem, int parts, int index)
+{
+    return region_tile(problem, problem_tiling(problem), parts, index);
+}
+
+struct region region_chunks(const struct problem *problem, int parts, int first, int count)
+{
+    struct region region = region_chunk(problem, parts, first);
+    struct region last = region_chunk(problem, parts, first + count - 1);
+    region.frames.count = last.frames.first + last.frames.count - region.frames.first;
+    region.tokens.count = last.tokens.first + last.tokens.count - region.tokens.first;
+    return region;
+}
+
+size_t problem_chunk_things(const struct problem *problem, size_t *rows_each)
+{
+    bool is_by_frames = problem_tiling(problem) == TILING_FRAMES;
+    *rows_each = (is_by_frames ? problem->tokens : 1) * (size_t)problem->batch;
+    return is_by_frames ? (size_t)problem->frames : problem->tokens;
 }
 
 struct dit_extent region_extent(struct region region)
@@ -59,15 +85,33 @@ enum status rank_set_latent(struct rank *rank, struct region own, struct region 
 {
     const struct problem *p = rank->problem;
     size_t value = sizeof(float) * p->token_values;
-    size_t all = (size_t)p->frames * p->tokens;
     rank->own = own;
     rank->resident = resident;
     TRY(arena_alloc(rank->scratch, MEMORY_ACTIVATIONS, region_tokens(resident) * value, &rank->latent));
-    if (region_tokens(own) != all && comm_nranks(rank->group) > 1)
-        TRY(arena_alloc(rank->scratch, MEMORY_ACTIVATIONS, all * value, &rank->gathered));
     return rank->twin ? rank_alloc(rank, MEMORY_ACTIVATIONS, region_tokens(own), p->token_values,
                                    &rank->twin_noise)
                       : OK;
+}
+
+enum status rank_tile_latent(struct rank *rank, enum tiling tiling)
+{
+    const struct problem *p = rank->problem;
+    size_t all = region_tokens(region_whole(p)) * p->token_values;
+    int ranks = comm_nranks(rank->group);
+    struct region own = region_tile(p, tiling, ranks, comm_rank(rank->group));
+    rank->tiling = tiling;
+    TRY(rank_set_latent(rank, own, own));
+    if (tiling == TILING_NONE || ranks == 1)
+        return OK;
+    return arena_alloc(rank->scratch, MEMORY_ACTIVATIONS, all * sizeof(float), &rank->gathered);
+}
+
+enum status rank_split(struct rank *rank, int color, int key, struct comm **out)
+{
+    ASSERT_CMP(rank->subgroups, <, RANK_MAX_SUBGROUPS);
+    TRY(comm_split(rank->group, color, key, out));
+    rank->subgroup[rank->subgroups++] = *out;
+    return OK;
 }
 
 enum status rank_load_noise(struct rank *rank)
@@ -137,8 +181,14 @@ void cost_add(struct cost *cost, enum step_phase phase, const struct comm_call *
 void cost_add_gather(const struct problem *problem, const struct layout *layout, int rank,
                      struct cost *cost)
 {
+    cost_add_tile_gather(problem, layout, rank, problem_tiling(problem), cost);
+}
+
+void cost_add_tile_gather(const struct problem *problem, const struct layout *layout, int rank,
+                          enum tiling tiling, struct cost *cost)
+{
     int ranks = layout_group_size(layout), me = layout_group_rank(layout, rank);
-    size_t values = region_tokens(region_chunk(problem, ranks, me)) * problem->token_values;
+    size_t values = region_tokens(region_tile(problem, tiling, ranks, me)) * problem->token_values;
     cost->sent_bytes[PHASE_SYNC][COMM_ALL_GATHER][TRAFFIC_LATENT] +=
         (uint64_t)values * sizeof(float) * (uint64_t)(ranks - 1);
 }
@@ -150,7 +200,7 @@ void cost_add_twin(const struct problem *problem, const struct strategy *strateg
         return;
     uint64_t bytes = (uint64_t)tokens * problem->token_values * dtype_bytes(problem->dtype);
     for (int step = 0; step < problem->steps; step++) {
-        bool is_sync = strategy->freshness == FRESH || strategy_step_is_sync(problem, step);
+        bool is_sync = strategy_step_is_sync(strategy, problem, step);
         cost->sent_bytes[is_sync ? PHASE_SYNC : PHASE_STALE][COMM_SENDRECV][TRAFFIC_CFG] += bytes;
     }
 }

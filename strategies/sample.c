@@ -38,19 +38,16 @@ enum status sample_update(struct rank *rank, int step, size_t values, struct dev
 
 enum step_phase sample_phase(const struct rank *rank, int step)
 {
-    bool is_sync = rank->strategy->freshness == FRESH || strategy_step_is_sync(rank->problem, step);
-    return is_sync ? PHASE_SYNC : PHASE_STALE;
+    return strategy_step_is_sync(rank->strategy, rank->problem, step) ? PHASE_SYNC : PHASE_STALE;
 }
 
-/* The own regions tile the latent in rank order: by frames, or by tokens (of every frame). */
 static enum status gather_latent(struct rank *rank)
 {
     const struct problem *p = rank->problem;
     size_t counts[COMM_MAX_RANKS], offsets[COMM_MAX_RANKS];
     if (devmem_is_none(rank->gathered))
         return OK;
-    bool is_by_tokens = rank->own.frames.count == (size_t)p->frames &&
-                        rank->own.tokens.count != p->tokens;
+    bool is_by_tokens = rank->tiling == TILING_TOKENS;
     size_t things = is_by_tokens ? p->tokens : (size_t)p->frames;
     size_t per_thing = (is_by_tokens ? (size_t)p->frames : p->tokens) * p->token_values;
     partition_table(things, comm_nranks(rank->group), per_thing, counts, offsets);

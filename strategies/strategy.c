@@ -14,6 +14,13 @@ static const struct strategy *const strategies[] = {
     &strategy_tp,
     &strategy_tp_sp,
     &strategy_tp_stale,
+    &strategy_distrifusion,
+    &strategy_pipefusion,
+    &strategy_ulysses,
+    &strategy_ring,
+    &strategy_usp,
+    &strategy_tsp,
+    &strategy_dsp,
     NULL,
 };
 
@@ -107,13 +114,32 @@ enum status strategy_check(const struct strategy *strategy, const struct problem
     return strategy->check ? strategy->check(problem, layout, reason) : OK;
 }
 
-bool strategy_step_is_sync(const struct problem *problem, int step)
+/* What the user gave, if the strategy has a use for it. */
+static int64_t int_used(const struct strategy *strategy, const struct problem *problem,
+                        const struct option *option, int64_t unused)
 {
-    int64_t warmup = option_int(problem->options, &strategy_opt_warmup_steps);
-    int64_t refresh = option_int(problem->options, &strategy_opt_refresh);
-    if (step < warmup || option_int(problem->options, &strategy_opt_staleness) == 0)
+    for (const struct option *const *o = strategy->options; o && *o; o++)
+        if (*o == option)
+            return option_int(problem->options, option);
+    return unused;
+}
+
+bool strategy_step_is_sync(const struct strategy *strategy, const struct problem *problem, int step)
+{
+    int64_t warmup = int_used(strategy, problem, &strategy_opt_warmup_steps, 0);
+    int64_t refresh = int_used(strategy, problem, &strategy_opt_refresh, 0);
+    if (strategy->freshness == FRESH || step < warmup)
+        return true;
+    if (int_used(strategy, problem, &strategy_opt_staleness, 1) == 0)
         return true;
     return refresh > 0 && (step - warmup) % refresh == refresh - 1;
+}
+
+bool strategy_step_is_stale(const struct strategy *strategy, const struct problem *problem,
+                            int64_t step)
+{
+    return step >= 0 && step < problem->steps &&
+           !strategy_step_is_sync(strategy, problem, (int)step);
 }
 
 enum status strategy_check_staleness(const struct problem *problem, struct reason *reason)

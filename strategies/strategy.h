@@ -42,6 +42,10 @@ struct region {
     struct span frames, tokens;
 };
 
+/* How the latent is split over the ranks of a group: each steps all of it, its frames, or its tokens of
+ * every frame. */
+enum tiling { TILING_NONE, TILING_FRAMES, TILING_TOKENS };
+
 struct rank;
 struct trajectory;
 
@@ -79,7 +83,9 @@ struct strategy {
 };
 
 /* The strategies themselves; each is defined in its own file. */
-extern const struct strategy strategy_serial, strategy_tp, strategy_tp_sp, strategy_tp_stale;
+extern const struct strategy strategy_serial, strategy_tp, strategy_tp_sp, strategy_tp_stale,
+    strategy_distrifusion, strategy_pipefusion, strategy_ulysses, strategy_ring, strategy_usp,
+    strategy_tsp, strategy_dsp;
 
 /* NULL-terminated; the one list. */
 const struct strategy *const *strategy_list(void);
@@ -94,12 +100,17 @@ extern const struct option strategy_opt_warmup_steps, strategy_opt_staleness, st
     strategy_opt_stale_blocks, strategy_opt_extrapolate, strategy_opt_patches,
     strategy_opt_ulysses_degree;
 
-/* Is step i synchronous? (warm-up, every refresh-th step after it, or staleness 0) */
-bool strategy_step_is_sync(const struct problem *, int step);
+/* Is step i synchronous? Every one of a fresh strategy is; of a stale one the warm-up, every refresh-th
+ * step after it, or all with staleness 0, as far as the strategy has these options. */
+bool strategy_step_is_sync(const struct strategy *, const struct problem *, int step);
+/* Does step i exist, and use older values? Any i. */
+bool strategy_step_is_stale(const struct strategy *, const struct problem *, int64_t step);
 /* Refuses a staleness above the warm-up. */
 enum status strategy_check_staleness(const struct problem *, struct reason *) WARN_UNUSED;
 /* Fills the reason and returns ERR_UNSUPPORTED: the ending of a check. */
 enum status strategy_refuse(struct reason *, const char *format, ...) PRINTF_LIKE(2, 3) WARN_UNUSED;
+
+enum { RANK_MAX_SUBGROUPS = 2 };
 
 /* One rank at work. Made by the launcher's caller (bench/measure), handed to setup and sample. */
 struct rank {
@@ -118,6 +129,10 @@ struct rank {
     struct arena *persistent, *scratch;
     struct trajectory *trajectory; /* NULL except in the error run */
 
+    struct comm *subgroup[RANK_MAX_SUBGROUPS]; /* from rank_split; closed after teardown */
+    int subgroups;
+
+    enum tiling tiling;           /* of the own regions of all ranks of the group; set by setup */
     struct region own;            /* what this rank steps; set by setup */
     struct devmem latent;         /* fp32 [frames, tokens, token_values] of the region `resident` */
     struct region resident;       /* what `latent` covers; set by setup; contains own */
@@ -130,8 +145,14 @@ struct rank {
 
 /* Zeroed host memory for the strategy's struct, freed after teardown. */
 enum status rank_state(struct rank *, size_t bytes, void **out) WARN_UNUSED;
-/* Says which part of the latent this rank steps and which part it holds, and allocates for it. */
+/* Says which part of the latent this rank steps and which part it holds, and allocates for it. The latent
+ * is not gathered at the end. */
 enum status rank_set_latent(struct rank *, struct region own, struct region resident) WARN_UNUSED;
+/* The rank steps and holds its tile; sample_stepwise gathers all tiles at the end. */
+enum status rank_tile_latent(struct rank *, enum tiling) WARN_UNUSED;
+/* Collective over rank->group: ranks that give the same color form a group of their own, ordered by
+ * (key, rank). Owner: the rank. */
+enum status rank_split(struct rank *, int color, int key, struct comm **out) WARN_UNUSED;
 /* The model's part, with buffers for `max_rows` rows and keys of up to max_keys (0: whole sequences). */
 enum status rank_open_dit(struct rank *, const struct dit_part *, size_t max_rows, size_t max_keys,
                           struct dit *out) WARN_UNUSED;
@@ -144,8 +165,15 @@ enum status rank_alloc(struct rank *, enum memory_purpose, size_t rows, size_t w
 
 struct region region_whole(const struct problem *);
 size_t region_tokens(struct region);
-/* Part `index` of `parts` of the whole latent: by frames in video models, by tokens in images. */
+/* Part `index` of `parts` of the whole latent. */
+struct region region_tile(const struct problem *, enum tiling, int parts, int index);
+/* The same by frames in video models, by tokens in images: problem_tiling. */
 struct region region_chunk(const struct problem *, int parts, int index);
+enum tiling problem_tiling(const struct problem *);
+/* Parts first .. first+count-1 together. */
+struct region region_chunks(const struct problem *, int parts, int first, int count);
+/* What region_chunk splits: frames or tokens, and the rows of hidden state that each of them has. */
+size_t problem_chunk_things(const struct problem *, size_t *rows_each);
 struct dit_extent region_extent(struct region);
 
 /* ---- for sample ---- */
@@ -157,9 +185,9 @@ struct devmem rank_own_latent(const struct rank *);
 
 /* The loop over steps that every strategy but the pipeline uses. For each step: meter_step, predict
  * (leaves the predicted noise of the own region, T [frames, tokens, token_values], in *noise), DDIM
- * step of the own region, trajectory. Afterwards, if the own region is not the whole latent, one
- * all-gather (TRAFFIC_LATENT, counted as synchronous) brings everybody's part to all ranks of the
- * group, in rank order. */
+ * step of the own region, trajectory. Afterwards, if the latent is tiled, one all-gather
+ * (TRAFFIC_LATENT, counted as synchronous) brings everybody's tile to all ranks of the group, in rank
+ * order. */
 enum status sample_stepwise(struct rank *,
                             enum status (*predict)(struct rank *, int step, struct devmem *noise))
     WARN_UNUSED;
@@ -178,8 +206,10 @@ enum step_phase sample_phase(const struct rank *, int step);
 /* Adds what `call`, made `times` times, makes the rank of the group send. */
 void cost_add(struct cost *, enum step_phase, const struct comm_call *, int group_rank, int group_ranks,
               uint64_t times);
-/* The final gather of sample_stepwise, for a latent split by region_chunk. */
+/* The final gather of sample_stepwise, for a latent split by region_chunk, or tiled in another way. */
 void cost_add_gather(const struct problem *, const struct layout *, int rank, struct cost *);
+void cost_add_tile_gather(const struct problem *, const struct layout *, int rank, enum tiling,
+                          struct cost *);
 /* The exchange with the twin in every step, for `tokens` own tokens. */
 void cost_add_twin(const struct problem *, const struct strategy *, size_t tokens, struct cost *);
 /* Elements of one whole hidden state (A in docs/strategies.md, in elements). */

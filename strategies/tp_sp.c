@@ -18,11 +18,8 @@ struct tp_sp {
 /* Elements of every rank's chunk of a hidden state. */
 static void chunk_table(const struct problem *p, int ranks, size_t *counts, size_t *offsets)
 {
-    size_t row = (size_t)p->batch * (size_t)p->shape->hidden;
-    if (p->shape->kind == MODEL_VIDEO)
-        partition_table((size_t)p->frames, ranks, p->tokens * row, counts, offsets);
-    else
-        partition_table(p->tokens, ranks, row, counts, offsets);
+    size_t rows_each, things = problem_chunk_things(p, &rows_each);
+    partition_table(things, ranks, rows_each * (size_t)p->shape->hidden, counts, offsets);
 }
 
 static enum status setup(struct rank *rank)
@@ -40,7 +37,7 @@ static enum status setup(struct rank *rank)
     s->own = region_extent(own);
     s->own_rows = region_tokens(own) * batch;
     chunk_table(p, ranks, s->counts, s->offsets);
-    TRY(rank_set_latent(rank, own, own));
+    TRY(rank_tile_latent(rank, problem_tiling(p)));
     TRY(rank_open_dit(rank, &part, rows, 0, &s->dit));
     TRY(rank_alloc(rank, MEMORY_ACTIVATIONS, s->own_rows, hidden, &s->hidden));
     TRY(rank_alloc(rank, MEMORY_ACTIVATIONS, rows, hidden, &s->gathered));

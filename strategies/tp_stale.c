@@ -54,7 +54,7 @@ static bool may_be_stale(const struct problem *p, int block, enum dit_half half)
 
 static bool step_is_stale(const struct problem *p, int64_t step)
 {
-    return step < p->steps && !strategy_step_is_sync(p, (int)step);
+    return strategy_step_is_stale(&strategy_tp_stale, p, step);
 }
 
 /* Will a later step read what step i leaves? */
