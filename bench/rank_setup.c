@@ -64,6 +64,8 @@ void rank_setup_close(struct rank_setup *setup)
     free(rank->state);
     arena_close(rank->scratch);
     arena_close(rank->persistent);
+    for (int i = 0; i < rank->subgroups; i++)
+        comm_close(rank->subgroup[i]);
     if (rank->group != rank->world)
         comm_close(rank->group);
     comm_close(rank->twin);
@@ -81,6 +83,8 @@ uint64_t rank_setup_moved_bytes(const struct rank_setup *setup)
     uint64_t bytes = comm_moved_bytes(rank->world);
     if (rank->group != rank->world)
         bytes += comm_moved_bytes(rank->group);
+    for (int i = 0; i < rank->subgroups; i++)
+        bytes += comm_moved_bytes(rank->subgroup[i]);
     return rank->twin ? bytes + comm_moved_bytes(rank->twin) : bytes;
 }
 
