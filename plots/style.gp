@@ -6,7 +6,8 @@ panels = |panel_title|
 most_series = 0
 do for [p=1:panels] { n = panel_last[p] - panel_first[p] + 1; if (n > most_series) { most_series = n } }
 width_cm = panels > 1 ? 5.9 * panels + 0.6 : 11
-key_rows = (most_series + 2) / 3
+key_columns = int(width_cm / 5.2) # gnuplot drops entries that do not fit
+key_rows = (most_series + key_columns - 1) / key_columns
 height_cm = 6.2 + 0.36 * key_rows
 if (format eq 'pdf') {
     set terminal pdfcairo font 'DejaVu Sans,8' size width_cm cm, height_cm cm linewidth 1.3

@@ -62,6 +62,33 @@ def metrics_equal_numpy(folder):
     assert (result["trajectory"][-1] == result["x_0"]).all() and result["x_0"].shape == (2, 8, 8)
 
 
+def golden_cases(folder):
+    """Start noise from a file, result into a file: every small reference case of a built-in strategy."""
+    golden = os.path.join(harness.ROOT, "tests/golden")
+    known = {line.split()[0] for line in bench("list", "strategies").stdout.splitlines()}
+    with open(os.path.join(golden, "manifest.json")) as file:
+        cases = [c for c in json.load(file) if c["model"] == "tiny.safetensors"
+                 and c["strategy"] in known and c["strategy"] in ("serial", "tp-stale")]
+    assert len(cases) >= 5
+    options = ("stale_mode", "warmup_steps", "staleness", "refresh", "stale_halves", "stale_blocks",
+               "extrapolate", "gpus")
+    for case in cases:
+        path, dump = os.path.join(golden, case["file"]), os.path.join(folder, "x.safetensors")
+        words = ["--model", harness.TINY, "--init", path, "--steps", case["steps"], "--class",
+                 case["class"], "--cfg-scale", case["cfg_scale"], "--strategy", case["strategy"],
+                 "--device", "ref", "--repeat", 1, "--warmup-runs", 0, "--reference", "none", "--dump", dump]
+        for key in options:
+            if key in case:
+                words += ["--" + key.replace("_", "-"), case[key]]
+        done = bench("run", *words)
+        assert done.returncode == 0, (case, done.stderr)
+        record = harness.parse(done.stdout)[0]
+        assert len(record["init_sha256"]) == 64
+        expected, result = tensors(path)["trajectory"][-1].astype(float), tensors(dump)["x_0"]
+        error = numpy.linalg.norm(result - expected) / numpy.linalg.norm(expected)
+        assert error <= 5e-6, (case["file"], error)
+
+
 def reference_from_file(folder):
     dump = os.path.join(folder, "serial.safetensors")
     run_small("--dump", dump)
@@ -179,7 +206,7 @@ def output_is_appended(folder):
     assert len(harness.read(out)) == 3
 
 
-harness.main([record_of_tp, record_of_tp_stale, metrics_equal_numpy, reference_from_file,
+harness.main([record_of_tp, record_of_tp_stale, metrics_equal_numpy, golden_cases, reference_from_file,
               reference_none_and_repeat_zero, six_samples_have_an_interval, case_id_ignores_how,
               locale_changes_nothing, secrets_stay_out, bad_bytes_in_paths, image_and_trace,
               injected_failures_are_reported, oversubscription_is_flagged, output_is_appended])
