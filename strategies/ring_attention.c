@@ -13,17 +13,12 @@ static struct dit_extent chunk_extent(const struct ring_attention *r, int index)
     return region_extent(region_chunks(r->problem, parts, index * r->chunks_each, r->chunks_each));
 }
 
-static struct devmem element(const struct ring_attention *r, struct devmem base, size_t i)
-{
-    return devmem_at(base, i * dtype_bytes(r->problem->dtype));
-}
-
 /* ---- arithmetic ---- */
 
 static enum status pack_own(struct ring_attention *r, struct devmem qkv)
 {
     struct copy_call copy = {.n0 = 1, .n1 = 1, .n2 = dit_rows(r->dit, &r->own), .width = 2 * r->width,
-                             .src = element(r, qkv, r->width), .src2 = 3 * r->width,
+                             .src = dit_element(r->dit, qkv, r->width), .src2 = 3 * r->width,
                              .dst = r->kv[0], .dst2 = 2 * r->width};
     return device_copy(r->dit->device, &copy);
 }
@@ -36,7 +31,7 @@ static struct attention_call partial_call(const struct ring_attention *r, int bl
     struct attention_call call = dit_attention_call(dit, block, r->heads, &r->own, keys);
     call.q = dit_view(dit, block, &r->own, qkv, 3 * r->width);
     call.k = dit_view(dit, block, keys, kv, 2 * r->width);
-    call.v = dit_view(dit, block, keys, element(r, kv, r->width), 2 * r->width);
+    call.v = dit_view(dit, block, keys, dit_element(dit, kv, r->width), 2 * r->width);
     call.o = dit_view(dit, block, &r->own, r->partial, r->width);
     call.lse = r->partial_lse;
     return call;

@@ -68,7 +68,7 @@ static struct shard shard_at(const struct rank *rank, int block, enum dit_half h
         return s->blocks[block].own[half];
     size_t width = shard_span(p, comm_nranks(rank->group), half, owner).count;
     size_t hidden = (size_t)p->shape->hidden, rows = rows_each(half) * width;
-    struct devmem second = devmem_at(s->slot[slot], rows * hidden * dtype_bytes(p->dtype));
+    struct devmem second = dit_element(&s->forward.dit, s->slot[slot], rows * hidden);
     return (struct shard){.in = {.weight = s->slot[slot], .out = rows, .in = hidden},
                           .out = {.weight = second, .out = hidden, .in = width}};
 }
@@ -103,12 +103,12 @@ static enum status gather_kv(struct rank *rank, size_t width)
 {
     struct tsp *s = rank->state;
     const struct problem *p = rank->problem;
-    size_t unit = dtype_bytes(p->dtype);
+    const struct dit *dit = &s->forward.dit;
     partition_table(p->tokens, comm_nranks(rank->group), (size_t)p->batch * 2 * width, s->counts,
                     s->offsets);
-    struct devmem mine = devmem_at(s->kv, s->offsets[comm_rank(rank->group)] * unit);
+    struct devmem mine = dit_element(dit, s->kv, s->offsets[comm_rank(rank->group)]);
     struct copy_call copy = {.n0 = 1, .n1 = 1, .n2 = s->forward.rows, .width = 2 * width,
-                             .src = devmem_at(s->forward.dit.qkv, width * unit), .src2 = 3 * width,
+                             .src = dit_element(dit, dit->qkv, width), .src2 = 3 * width,
                              .dst = mine, .dst2 = 2 * width};
     TRY(device_copy(rank->device, &copy));
     return comm_all_gatherv(rank->group, TRAFFIC_KV, p->dtype, mine, s->kv, s->counts, s->offsets, NULL);
@@ -119,12 +119,11 @@ static enum status attend(struct rank *rank, int block, size_t width)
     struct tsp *s = rank->state;
     struct dit *dit = &s->forward.dit;
     const struct dit_extent *own = &s->forward.extent;
-    size_t unit = dtype_bytes(rank->problem->dtype);
     size_t heads = width / (size_t)rank->problem->shape->head_dim;
     struct attention_call call = dit_attention_call(dit, block, heads, own, &s->whole);
     call.q = dit_view(dit, block, own, dit->qkv, 3 * width);
     call.k = dit_view(dit, block, &s->whole, s->kv, 2 * width);
-    call.v = dit_view(dit, block, &s->whole, devmem_at(s->kv, width * unit), 2 * width);
+    call.v = dit_view(dit, block, &s->whole, dit_element(dit, s->kv, width), 2 * width);
     call.o = dit_view(dit, block, own, dit->attended, width);
     return device_attention(rank->device, &call);
 }
@@ -179,7 +178,7 @@ static enum status add_channels(struct rank *rank, int block, int owner, const s
     struct span span = shard_span(rank->problem, comm_nranks(rank->group), DIT_MLP, owner);
     struct linear_call fc1 = dit_linear_call(&shard->in, f->rows, f->dit.modulated, f->dit.mid);
     struct linear_call fc2 = dit_linear_call(&shard->out, f->rows, f->dit.mid, f->partial);
-    fc1.bias = devmem_at(s->blocks[block].fc1_bias, span.first * dtype_bytes(rank->problem->dtype));
+    fc1.bias = dit_element(&f->dit, s->blocks[block].fc1_bias, span.first);
     fc1.activation = ACTIVATION_GELU;
     fc2.accumulate = accumulates;
     TRY(device_linear(rank->device, &fc1));
