@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/comm_mpi.h"
 #include "common/comm_threads.h"
 #include "common/fault.h"
 #include "common/meter.h"
+#include "config.h"
 
 /* Counts and offsets of an even form. Operations under way point to it, and a run has few distinct
  * counts, so tables live as long as the communicator. */
@@ -34,6 +36,9 @@ const struct comm_ops *const *comm_transports(void)
 {
     static const struct comm_ops *const transports[] = {
         &comm_threads,
+#if HAVE_MPI
+        &comm_mpi,
+#endif
         NULL,
     };
     return transports;

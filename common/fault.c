@@ -19,6 +19,7 @@ struct faults {
 };
 static const struct faults no_faults = {
     .fail_rank = NOBODY, .stall_rank = NOBODY, .slow_rank = NOBODY};
+static int64_t piece_bytes;
 static struct faults faults = {.fail_rank = NOBODY, .stall_rank = NOBODY, .slow_rank = NOBODY};
 
 /* n numbers separated by colons, and nothing else. */
@@ -72,8 +73,17 @@ enum status fault_set(const char *fail, const char *delay_ms, const char *stall,
     return OK;
 }
 
+static enum status read_piece(const char *text)
+{
+    piece_bytes = 0;
+    if (text && !read_numbers(text, (const int64_t[]){INT_MAX}, &piece_bytes, 1))
+        return FAIL(ERR_USAGE, "DITTO_TEST_MPI_PIECE: \"%.80s\" is not a number of bytes", text);
+    return OK;
+}
+
 enum status fault_read_environment(void)
 {
+    TRY(read_piece(getenv("DITTO_TEST_MPI_PIECE")));
     return fault_set(getenv("DITTO_TEST_FAIL"), getenv("DITTO_TEST_DELAY_MS"),
                      getenv("DITTO_TEST_STALL"), getenv("DITTO_TEST_SLOW"));
 }
@@ -96,4 +106,9 @@ int64_t fault_delay_ns(void)
 int fault_slow_percent(int rank)
 {
     return rank == faults.slow_rank ? faults.slow_percent : 0;
+}
+
+int64_t fault_piece_bytes(void)
+{
+    return piece_bytes;
 }

@@ -41,6 +41,11 @@ void team_heartbeat(struct team *t)
     t->ops->heartbeat(t);
 }
 
+int64_t team_clock_offset_ps(struct team *t)
+{
+    return t->ops->clock_offset_ps != NULL ? t->ops->clock_offset_ps(t) : 0;
+}
+
 struct team_deadline team_deadline_start(struct team *t)
 {
     return (struct team_deadline){t->ops->beats(t), clock_ns()};
@@ -118,7 +123,7 @@ static enum status agree_after_abort(struct team *t, enum status mine)
 {
     if (team_status(t) == OK)
         team_abort(t, mine);
-    enum status why = team_status(t), settled = t->ops->settle(t);
+    enum status settled = t->ops->settle(t), why = team_status(t);
     if (mine == OK)
         mine = team_peer_failed(t);
     mine = why > mine ? why : mine;

@@ -35,6 +35,8 @@ struct team_ops {
     void (*heartbeat)(struct team *);
     /* REQUIRED. A count that grows with every heartbeat of any rank. */
     uint64_t (*beats)(struct team *);
+    /* OPTIONAL: 0, the ranks share a clock. What to add to this rank's clock_ps() to have rank 0's. */
+    int64_t (*clock_offset_ps)(struct team *);
 };
 
 /* Back ends embed it as their first member. */
@@ -60,6 +62,7 @@ enum status team_status(struct team *);
 /* Of an aborted team: records ERR_PEER with the first failure's rank and text, and returns it. */
 enum status team_peer_failed(struct team *);
 void team_heartbeat(struct team *);
+int64_t team_clock_offset_ps(struct team *);
 
 /* A wait without any rank's progress. Whoever waits for another rank wakes at least every
  * TEAM_SLICE_NS to look at team_status and at its deadline. */

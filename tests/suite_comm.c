@@ -1,4 +1,4 @@
-/* Every operation of every transport of host memory against a scalar oracle: values bit by bit,
+/* Every operation of a transport of host memory against a scalar oracle: values bit by bit,
  * nothing written beside them, and counted bytes equal to moved bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -507,50 +507,49 @@ static enum status skipped(struct suite_rank *s)
     return comm_wait(&request); /* nothing pending: fine */
 }
 
-/* Those whose ranks suite_launch can start. */
-static void on_host_transports(int nranks, suite_body *body)
+static void on_ranks(int nranks, suite_body *body)
 {
-    int tried = 0;
-    for (const struct comm_ops *const *t = comm_transports(); *t != NULL; t++)
-        if ((*t)->memory == MEMORY_HOST && strcmp((*t)->name, "threads") == 0) {
-            suite_expect_ok(*t, nranks, body, NULL);
-            tried++;
-        }
-    assert_int_equal(tried, 1);
+    if (suite_has_ranks(nranks))
+        suite_expect_ok(suite_transport(), nranks, body, NULL);
 }
 
 static void test_every_operation(void **state)
 {
     (void)state;
     for (int i = 0; i < RANK_COUNTS; i++)
-        on_host_transports(rank_counts[i], every_operation);
+        on_ranks(rank_counts[i], every_operation);
 }
 
 static void test_many_in_flight_awaited_in_any_order(void **state)
 {
     (void)state;
     for (int i = 0; i < RANK_COUNTS; i++)
-        on_host_transports(rank_counts[i], in_flight_repeatedly);
+        on_ranks(rank_counts[i], in_flight_repeatedly);
 }
 
 static void test_messages_match_in_order(void **state)
 {
     (void)state;
     for (int i = 0; i < RANK_COUNTS; i++)
-        on_host_transports(rank_counts[i], messages_in_order);
+        on_ranks(rank_counts[i], messages_in_order);
 }
 
-static void test_split(void **state)
+static void test_split_in_two(void **state)
 {
     (void)state;
-    on_host_transports(4, split_in_two);
-    on_host_transports(8, split_unevenly);
+    on_ranks(4, split_in_two);
+}
+
+static void test_split_unevenly(void **state)
+{
+    (void)state;
+    on_ranks(8, split_unevenly);
 }
 
 static void test_compute_only_skips_communication(void **state)
 {
     (void)state;
-    on_host_transports(3, skipped);
+    on_ranks(3, skipped);
 }
 
 /* The uneven row of the byte tables: an all-reduce of 32768 fp32 over 3 ranks, and tp-sp's parts.
@@ -585,14 +584,15 @@ static void test_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_operation),
-        cmocka_unit_test(test_many_in_flight_awaited_in_any_order),
-        cmocka_unit_test(test_messages_match_in_order),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_compute_only_skips_communication),
-        cmocka_unit_test(test_accounting_of_uneven_parts),
-        cmocka_unit_test(test_names),
+    static const struct suite_test tests[] = {
+        SUITE_TEST(test_every_operation, 0),
+        SUITE_TEST(test_many_in_flight_awaited_in_any_order, 0),
+        SUITE_TEST(test_messages_match_in_order, 0),
+        SUITE_TEST(test_split_in_two, 4),
+        SUITE_TEST(test_split_unevenly, 8),
+        SUITE_TEST(test_compute_only_skips_communication, 3),
+        SUITE_TEST(test_accounting_of_uneven_parts, 0),
+        SUITE_TEST(test_names, 0),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return suite_main("suite_comm", tests, sizeof tests / sizeof tests[0]);
 }

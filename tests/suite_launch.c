@@ -6,11 +6,19 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/log.h"
+#include "config.h"
+#if HAVE_MPI
+#include "common/mpi_world.h"
+#include "common/team_mpi.h"
+#endif
 
 enum { MAX_WAITS = 100000, TIMEOUT_S = 20 };
 
@@ -59,12 +67,12 @@ static void *run_rank(void *argument)
     return NULL;
 }
 
-void suite_launch(const struct comm_ops *transport, int nranks, double timeout_s, suite_body *body,
-                  void *shared, struct suite_result results[SUITE_MAX_RANKS])
+static void launch_threads(const struct comm_ops *transport, int nranks, double timeout_s,
+                           suite_body *body, void *shared,
+                           struct suite_result results[SUITE_MAX_RANKS])
 {
     struct thread threads[SUITE_MAX_RANKS] = {0};
     struct team_threads *team;
-    assert_in_range(nranks, 1, SUITE_MAX_RANKS);
     assert_int_equal(team_threads_open(nranks, timeout_s, &team), OK);
     for (int r = 0; r < nranks; r++) {
         threads[r].transport = transport;
@@ -78,6 +86,109 @@ void suite_launch(const struct comm_ops *transport, int nranks, double timeout_s
     for (int r = 0; r < nranks; r++)
         pthread_join(threads[r].id, NULL);
     team_threads_close(team);
+}
+
+/* ---- ranks that are processes ---- */
+
+static bool is_under_mpirun(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") != NULL || getenv("PMI_SIZE") != NULL;
+}
+
+#if HAVE_MPI
+static uint64_t generation;
+
+static void open_team(int nranks, double timeout_s, struct team **team)
+{
+    assert_int_equal(team_mpi_open(nranks, timeout_s, ++generation, team), OK);
+}
+
+/* Every process sees what became of every rank. */
+static void share_results(int nranks, struct suite_result results[SUITE_MAX_RANKS])
+{
+    struct suite_result own = results[mpi_world_rank()];
+    struct team *team;
+    own.failure.file = NULL;
+    open_team(nranks, TIMEOUT_S, &team);
+    assert_int_equal(team_gather(team, 0, &own, sizeof own, results), OK);
+    assert_int_equal(team_broadcast(team, 0, results, sizeof own * (size_t)nranks), OK);
+    team_mpi_close(team);
+}
+
+static void launch_processes(const struct comm_ops *transport, int nranks, double timeout_s,
+                             suite_body *body, void *shared,
+                             struct suite_result results[SUITE_MAX_RANKS])
+{
+    struct thread own = {.transport = transport, .body = body};
+    own.rank = (struct suite_rank){.rank = mpi_world_rank(), .nranks = nranks, .shared = shared};
+    own.result = &results[own.rank.rank];
+    *own.result = (struct suite_result){0};
+    open_team(nranks, timeout_s, &own.rank.team);
+    run_rank(&own);
+    log_set_rank(0, 0);
+    team_mpi_close(own.rank.team);
+    status_clear();
+    share_results(nranks, results);
+}
+
+bool suite_has_ranks(int nranks)
+{
+    return !is_under_mpirun() || mpi_world_size() == nranks;
+}
+
+static void open_processes(void)
+{
+    if (is_under_mpirun() && mpi_world_open() != OK)
+        exit(1);
+    if (!is_under_mpirun() || mpi_world_rank() == 0)
+        return;
+    cmocka_set_message_output(CM_OUTPUT_TAP); /* all on stdout */
+    if (freopen("/dev/null", "w", stdout) == NULL)
+        exit(1);
+}
+
+static void close_processes(void)
+{
+    mpi_world_close();
+}
+#else
+static void launch_processes(const struct comm_ops *transport, int nranks, double timeout_s,
+                             suite_body *body, void *shared,
+                             struct suite_result results[SUITE_MAX_RANKS])
+{
+    launch_threads(transport, nranks, timeout_s, body, shared, results);
+}
+
+bool suite_has_ranks(int nranks)
+{
+    (void)nranks;
+    return !is_under_mpirun();
+}
+
+static void open_processes(void)
+{
+}
+
+static void close_processes(void)
+{
+}
+#endif
+
+/* ---- either ---- */
+
+const struct comm_ops *suite_transport(void)
+{
+    return comm_find(is_under_mpirun() ? "mpi" : "threads");
+}
+
+void suite_launch(const struct comm_ops *transport, int nranks, double timeout_s, suite_body *body,
+                  void *shared, struct suite_result results[SUITE_MAX_RANKS])
+{
+    assert_in_range(nranks, 1, SUITE_MAX_RANKS);
+    if (is_under_mpirun())
+        launch_processes(transport, nranks, timeout_s, body, shared, results);
+    else
+        launch_threads(transport, nranks, timeout_s, body, shared, results);
 }
 
 void suite_expect_ok(const struct comm_ops *transport, int nranks, suite_body *body, void *shared)
@@ -102,4 +213,27 @@ uint32_t suite_random(uint64_t seed, uint64_t i, uint64_t j)
         x *= 0xd6e8feb86659fd93u;
     }
     return (uint32_t)(x >> 32);
+}
+
+static bool fits(const struct suite_test *test)
+{
+    if (test->nranks == SUITE_THREADS)
+        return !is_under_mpirun();
+    return test->nranks == 0 || suite_has_ranks(test->nranks);
+}
+
+int suite_main(const char *name, const struct suite_test *tests, size_t count)
+{
+    struct CMUnitTest *fitting = calloc(count, sizeof *fitting);
+    size_t n = 0;
+    if (fitting == NULL || fault_read_environment() != OK)
+        return 1;
+    open_processes();
+    for (size_t i = 0; i < count; i++)
+        if (fits(&tests[i]))
+            fitting[n++] = (struct CMUnitTest){.name = tests[i].name, .test_func = tests[i].run};
+    int failed = _cmocka_run_group_tests(name, fitting, n, NULL, NULL);
+    close_processes();
+    free(fitting);
+    return failed;
 }

@@ -1,5 +1,6 @@
-/* Ranks for the suites of team and comm: threads of the test's process. Asserts belong to the main
- * thread, so a rank returns a status and leaves its failure behind. */
+/* Ranks for the suites of team and comm: threads of the test's process, or, when mpirun started it, its
+ * processes, which all run the same tests. Asserts belong to the main thread, so a rank returns a status
+ * and leaves its failure behind. */
 #ifndef TESTS_SUITE_LAUNCH_H
 #define TESTS_SUITE_LAUNCH_H
 
@@ -7,6 +8,21 @@
 #include "common/meter.h"
 
 enum { SUITE_MAX_RANKS = 8 };
+
+/* A test and the number of ranks it needs: 0, any; SUITE_THREADS, ranks that are threads. */
+enum { SUITE_THREADS = -1 };
+struct suite_test {
+    const char *name;
+    void (*run)(void **state);
+    int nranks;
+};
+#define SUITE_TEST(function, nranks) {#function, function, nranks}
+/* Runs the tests that fit the ranks there are; with processes, only rank 0 prints. For main to return. */
+int suite_main(const char *name, const struct suite_test *tests, size_t count);
+/* The transport under test: `threads`, or `mpi` under mpirun. */
+const struct comm_ops *suite_transport(void);
+/* Whether so many ranks can be had: under mpirun, as many as it started. */
+bool suite_has_ranks(int nranks);
 
 struct suite_rank {
     struct team *team;
