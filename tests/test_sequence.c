@@ -58,7 +58,7 @@ static void golden_of(bool is_video, const char *const *strategies)
             continue;
         seen++;
         for (const char *const *s = strategies + 2; *s; s++)
-            for (int gpus = 2; gpus <= 4; gpus++)
+            for (int gpus = 3; gpus <= 4; gpus++)
                 if (!is_refused(*s, gpus))
                     expect_golden(g, *s, gpus);
     }
