@@ -1,7 +1,8 @@
 /* bench list: what is built in. */
 #include "bench/cli.h"
+#include "bench/platform_file.h"
 #include "common/comm.h"
-#include "kernels/device.h"
+#include "kernels/device_plugin.h"
 #include "kernels/model.h"
 #include "strategies/strategy.h"
 
@@ -30,12 +31,18 @@ static void list_platforms(void)
 
 static void list_devices(void)
 {
+    bool has_plugin = device_plugin_load() == OK;
     for (const struct device_ops *const *d = device_list(); *d; d++)
         printf("%-14s %s\n", (*d)->name, (*d)->summary);
+    if (!has_plugin)
+        printf("%-14s not here: %s\n", "cuda", status_first()->text);
+    status_clear();
 }
 
 static void list_transports(void)
 {
+    if (device_plugin_load() != OK)
+        status_clear();
     for (const struct comm_ops *const *t = comm_transports(); *t; t++)
         printf("%-14s %s\n", (*t)->name, (*t)->summary);
 }

@@ -109,6 +109,8 @@ struct launcher {
 
 static const struct launcher launchers[] = {
     {"threads", launch_threads},
+    {"nccl", launch_threads},
+    {"local", launch_threads},
     {"virtual", launch_fibers},
 };
 

@@ -58,9 +58,9 @@ static enum status run_once(struct rank_setup *setup, enum run_mode mode, bool c
     TRY(meter_start(rank->meter));
     status = rank->strategy->sample(rank);
     if (status == OK)
-        status = meter_stop(rank->meter);
-    if (status == OK)
         status = lane_sync(rank->lanes);
+    if (status == OK)
+        status = meter_stop(rank->meter);
     if (status != OK) {
         team_abort(rank->team, status);
         return status;
@@ -337,11 +337,11 @@ static enum status rank_work(struct team *team, void *context)
                              : FAIL(ERR_MEMORY, "no memory for samples");
     status = team_agree(team, status);
     if (status == OK)
-        status = measure_rank(job, setup, &samples);
-    if (status == OK)
-        status = team_barrier(team);
+        status = team_agree(team, measure_rank(job, setup, &samples));
     if (status == OK)
         rank_setup_close(setup); /* after a failure: by the launching thread, once all have left */
+    else
+        lane_drain(setup->rank.lanes);
     free(samples.run);
     free(samples.step_end_us);
     return status;

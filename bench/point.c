@@ -1,8 +1,11 @@
 /* From options to a problem: loads the model, draws the noise, checks the combination. */
 #include "bench/point.h"
 
+#include "bench/files.h"
+#include "bench/platform_file.h"
 #include "common/rng.h"
 #include "common/safetensors.h"
+#include "kernels/device_plugin.h"
 #include "strategies/trajectory.h"
 
 #include <stdarg.h>
@@ -48,6 +51,10 @@ static enum status find_device(const struct option_set *o, struct point *point)
 {
     char names[256];
     const char *name = option_text(o, &point_opt_device);
+    if (!name[0] && (option_text(o, &point_opt_platform)[0] || point->platform.name[0]))
+        name = "sim";
+    if (device_plugin_brings(name))
+        TRY(device_plugin_load());
     point->device = name[0] ? device_find(name) : device_list()[0];
     if (point->device)
         return OK;

@@ -32,16 +32,29 @@ struct comm {
     int rank, nranks;
 };
 
+enum { TRANSPORTS_MAX = 8 };
+
+static const struct comm_ops *transports[TRANSPORTS_MAX + 1] = {
+    &comm_threads,
+#if HAVE_MPI
+    &comm_mpi,
+#endif
+    &comm_virtual,
+};
+
 const struct comm_ops *const *comm_transports(void)
 {
-    static const struct comm_ops *const transports[] = {
-        &comm_threads,
-#if HAVE_MPI
-        &comm_mpi,
-#endif
-        NULL,
-    };
     return transports;
+}
+
+enum status comm_register(const struct comm_ops *ops)
+{
+    for (int i = 0; i < TRANSPORTS_MAX; i++)
+        if (transports[i] == NULL) {
+            transports[i] = ops;
+            return OK;
+        }
+    return FAIL(ERR_INTERNAL, "comm: no room for transport %s", ops->name);
 }
 
 const struct comm_ops *comm_find(const char *name)

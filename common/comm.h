@@ -95,7 +95,8 @@ struct comm_request {
     void *transport;      /* the transport's handle */
     uint64_t sequence;    /* of this communicator */
     struct mark posted;   /* when this rank started it */
-    struct mark matched;  /* when the last rank it needs, this one too, had started it; by comm_wait */
+    struct mark matched;  /* when the last rank it needs, this one too, had started it; by comm_wait.
+                             `nccl` cannot see that: it gives its own start */
     struct mark ended;    /* when it had ended; set by comm_wait */
     int layer, patch, step; /* where in the model it was started, for traces */
 };
@@ -120,8 +121,10 @@ struct comm_ops {
     uint64_t (*moved_bytes)(void *backend);
 };
 
-/* NULL-terminated list of the transports that are built in, or NULL: unknown name. */
+/* NULL-terminated: the transports that are built in, then those registered. */
 const struct comm_ops *const *comm_transports(void);
+/* Adds what a plug-in brings, which lives for the rest of the process. Before ranks start. */
+enum status comm_register(const struct comm_ops *) WARN_UNUSED;
 const struct comm_ops *comm_find(const char *name);
 
 /* An operation that fails aborts the team. A skipped operation (RUN_COMPUTE) leaves its request not

@@ -184,6 +184,16 @@ enum status lane_mark(struct lane_system *system, struct lane *lane, struct mark
     return OK;
 }
 
+enum status lane_now(struct lane_system *system, struct mark *out)
+{
+    struct mark mark = {0};
+    if (!system->ops->now)
+        return lane_mark(system, NULL, out);
+    TRY(system->ops->now(system, &mark));
+    *out = mark;
+    return OK;
+}
+
 int64_t lane_mark_ps(struct lane_system *system, const struct mark *mark)
 {
     return system->ops->mark_ps(system, mark);
@@ -192,4 +202,10 @@ int64_t lane_mark_ps(struct lane_system *system, const struct mark *mark)
 enum status lane_sync(struct lane_system *system)
 {
     return system->ops->sync(system);
+}
+
+void lane_drain(struct lane_system *system)
+{
+    if (system && system->ops->drain)
+        system->ops->drain(system);
 }

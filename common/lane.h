@@ -70,12 +70,20 @@ struct lane_ops {
     enum status (*order)(struct lane_system *, struct lane *after, struct lane *before);
     /* REQUIRED. The time at which everything put on the lane so far has ended. NULL: compute lane. */
     enum status (*mark)(struct lane_system *, struct lane *, struct mark *out);
-    /* REQUIRED. Picoseconds since the system's epoch; after a sync. Marks of one system compare. */
+    /* OPTIONAL: a mark on the compute lane. The time now by the host's clock, while all lanes are idle:
+     * before a run, or after a sync. Where marks are events, the first one after reset_marks is what
+     * the others are counted from. */
+    enum status (*now)(struct lane_system *, struct mark *out);
+    /* REQUIRED. Picoseconds since the system's epoch; after a sync. Marks of one system compare; those of
+     * `now` compare between the ranks of a process. */
     int64_t (*mark_ps)(struct lane_system *, const struct mark *);
     /* REQUIRED. The host waits for every lane of the rank. ERR_TIMEOUT, ERR_DEVICE, ERR_PEER. */
     enum status (*sync)(struct lane_system *);
     /* REQUIRED. Marks taken so far are used up; their events may be reused. */
     void (*reset_marks)(struct lane_system *);
+    /* OPTIONAL: nothing is under way. After a failure: returns when the lanes are idle, having given up
+     * what cannot end any more. Before any rank frees memory. */
+    void (*drain)(struct lane_system *);
 };
 
 /* One rank's view of its device. Back ends embed it as their first member. */
@@ -96,7 +104,9 @@ enum status lane_upload(struct lane_system *, struct devmem dst, const void *src
     WARN_UNUSED;
 enum status lane_download(struct lane_system *, void *dst, struct devmem src, size_t bytes) WARN_UNUSED;
 enum status lane_mark(struct lane_system *, struct lane *, struct mark *out) WARN_UNUSED;
+enum status lane_now(struct lane_system *, struct mark *out) WARN_UNUSED;
 int64_t lane_mark_ps(struct lane_system *, const struct mark *);
 enum status lane_sync(struct lane_system *) WARN_UNUSED;
+void lane_drain(struct lane_system *); /* accepts NULL */
 
 #endif

@@ -63,12 +63,12 @@ void meter_at(struct meter *m, int layer, int patch)
 
 enum status meter_start(struct meter *m)
 {
-    return lane_mark(m->lanes, NULL, &m->start);
+    return lane_now(m->lanes, &m->start);
 }
 
 enum status meter_stop(struct meter *m)
 {
-    return lane_mark(m->lanes, NULL, &m->stop);
+    return lane_now(m->lanes, &m->stop);
 }
 
 static int64_t within(int64_t value, int64_t low, int64_t high)

@@ -65,7 +65,7 @@ void meter_step(struct meter *, int step, enum step_phase phase);
 enum status meter_step_end(struct meter *) WARN_UNUSED;
 void meter_at(struct meter *, int layer, int patch);
 
-/* Called by measure: around one run. */
+/* Called by measure: around one run, while all lanes are idle (stop: after lane_sync). */
 enum status meter_start(struct meter *) WARN_UNUSED;
 enum status meter_stop(struct meter *) WARN_UNUSED;
 /* After lane_sync: marks become times. */

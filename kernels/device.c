@@ -9,9 +9,11 @@
 #include "common/clock.h"
 #include "common/fault.h"
 
-extern const struct device_ops device_cpu, device_ref;
+extern const struct device_ops device_cpu, device_ref, device_sim;
 
-static const struct device_ops *const devices[] = {
+enum { DEVICES_MAX = 8 };
+
+static const struct device_ops *devices[DEVICES_MAX + 1] = {
 #if HAVE_DNNL
     &device_cpu,
 #endif
@@ -22,6 +24,16 @@ static const struct device_ops *const devices[] = {
 const struct device_ops *const *device_list(void)
 {
     return devices;
+}
+
+enum status device_register(const struct device_ops *ops)
+{
+    for (int i = 0; i < DEVICES_MAX; i++)
+        if (devices[i] == NULL) {
+            devices[i] = ops;
+            return OK;
+        }
+    return FAIL(ERR_INTERNAL, "no room for device %s", ops->name);
 }
 
 const struct device_ops *device_find(const char *name)

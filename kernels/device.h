@@ -182,8 +182,10 @@ struct device {
     size_t workspace_bytes;
 };
 
-/* NULL-terminated; the built-in devices, best first. */
+/* NULL-terminated; the built-in devices, best first, then those registered. */
 const struct device_ops *const *device_list(void);
+/* Adds what a plug-in brings, which lives for the rest of the process. Before ranks start. */
+enum status device_register(const struct device_ops *) WARN_UNUSED;
 const struct device_ops *device_find(const char *name);
 
 enum status device_open(const struct device_ops *, const struct device_config *, struct device **)

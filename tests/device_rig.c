@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/rng.h"
+#include "kernels/device_plugin.h"
 
 enum { GUARD = 64, CANARY = 0xa5 }; /* bytes on each side of an array */
 
@@ -197,11 +198,28 @@ void rig_one_device(const char *name, enum dtype t, void (*test)(struct rig *), 
     run_device(device_find(name), t, 1, test, rounds);
 }
 
+bool rig_wants(const struct device_ops *ops)
+{
+    const char *only = getenv("DITTO_TEST_DEVICE");
+    return ops->memory != MEMORY_VIRTUAL && (only == NULL || strcmp(only, ops->name) == 0);
+}
+
+/* Brings in the one wanted device where it is a plug-in's. */
+static void load_wanted(void)
+{
+    const char *only = getenv("DITTO_TEST_DEVICE");
+    if (only != NULL && device_plugin_brings(only) && device_plugin_load() != OK)
+        fail_msg("%s", status_first()->text);
+    if (only != NULL)
+        assert_non_null(device_find(only));
+}
+
 void rig_every_device(void (*test)(struct rig *), int rounds)
 {
+    load_wanted();
     for (const struct device_ops *const *ops = device_list(); *ops != NULL; ops++)
         for (enum dtype t = 0; t < DTYPE_COUNT; t++) {
-            if ((*ops)->memory == MEMORY_VIRTUAL)
+            if (!rig_wants(*ops))
                 continue;
             if ((*ops)->has_dtype != NULL && !(*ops)->has_dtype(t))
                 continue;

@@ -33,8 +33,11 @@ struct rig {
     int count;
 };
 
-/* Calls `test` in `rounds` random cases on every device that computes, in each of its dtypes. */
+/* Calls `test` in `rounds` random cases on every device that computes, in each of its dtypes; on one alone
+ * if $DITTO_TEST_DEVICE names it, which a plug-in may bring. */
 void rig_every_device(void (*test)(struct rig *), int rounds);
+/* Is the device to be tested? */
+bool rig_wants(const struct device_ops *);
 /* The same on one device in one dtype. */
 void rig_one_device(const char *name, enum dtype, void (*test)(struct rig *), int rounds);
 
