@@ -19,6 +19,7 @@ struct cli {
     const char **operands; /* what is not an option */
     size_t operand_count;
     bool wants_help;
+    bool is_within_sweep; /* run by a sweep of this process */
     int argc; /* the whole command line, for provenance */
     char **argv;
 };
@@ -29,6 +30,7 @@ struct command {
     const char *description; /* paragraphs for --help */
     const char *examples;    /* lines for --help */
     bool takes_point;        /* accepts every option of a point, see bench/point.h */
+    bool uses_ranks;         /* measures: the processes of an outer launcher are its ranks */
     size_t operands_min, operands_max;
     const struct option *const *options; /* its own, NULL-terminated */
     /* The status decides the exit code: OK 0, ERR_USAGE 2, ERR_INTERRUPTED 130, others 1. */
@@ -38,7 +40,7 @@ struct command {
 /* NULL-terminated; the one list, in main.c. */
 const struct command *const *cli_commands(void);
 extern const struct command command_run, command_sweep, command_verify, command_plot, command_list,
-    command_info;
+    command_info, command_validate;
 
 /* Parses what follows the subcommand: `--name value`, `--name=value`, `-o FILE` for --output, flags
  * without a value, `--` before operands. ERR_USAGE names the nearest option. Free with cli_free in every

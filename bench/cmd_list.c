@@ -26,7 +26,15 @@ static void list_models(void)
 
 static void list_platforms(void)
 {
-    printf("%-14s what this program runs on, measured as it is\n", "host");
+    struct platform platform;
+    printf("%-16s what this program runs on, measured as it is\n", "host");
+    for (const char *const *name = platform_names(); *name; name++) {
+        if (platform_load(*name, &platform) == OK)
+            printf("%-16s %s (--device sim)\n", *name, platform.summary);
+        else
+            printf("%-16s cannot be read: %s\n", *name, status_first()->text);
+        status_clear();
+    }
 }
 
 static void list_devices(void)

@@ -2,19 +2,14 @@
 #include "bench/cli.h"
 #include "bench/files.h"
 #include "bench/plot_data.h"
+#include "bench/plot_gnuplot.h"
 #include "common/log.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-enum { EXIT_NOT_FOUND = 127, SMALLEST_FIGURE = 500 };
 
 static const struct option opt_output = {
     .name = "output", .type = OPTION_TEXT, .fallback = "figures",
@@ -99,101 +94,15 @@ static enum status read_results(const struct cli *cli, const char *where, struct
     return OK;
 }
 
-/* ---- gnuplot ---- */
-
-/* Runs gnuplot on NAME.gp in the folder; its messages go to NAME.log there. */
-static enum status run_gnuplot(const char *folder, const char *name, const char *format, int *exit_code)
-{
-    char settings[200], script[100], messages[100];
-    snprintf(settings, sizeof settings, "format='%s'; output='%s.partial.%s'", format, name, format);
-    snprintf(script, sizeof script, "%s.gp", name);
-    snprintf(messages, sizeof messages, "%s.log", name);
-    pid_t child = fork();
-    if (child < 0)
-        return FAIL(ERR_IO, "cannot start gnuplot: %s", strerror(errno));
-    if (child == 0) {
-        if (chdir(folder) != 0)
-            _exit(1);
-        int log = open(messages, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-        if (log < 0 || dup2(log, STDERR_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0)
-            _exit(1);
-        execlp("gnuplot", "gnuplot", "-e", settings, script, (char *)NULL);
-        _exit(EXIT_NOT_FOUND);
-    }
-    int status;
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return FAIL(ERR_IO, "gnuplot: %s", strerror(errno));
-    *exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return OK;
-}
-
-/* "folder/name.ending"; ERR_USAGE: too long. */
-static enum status place(const char *folder, const char *name, const char *ending, char out[FILES_PATH])
-{
-    if (snprintf(out, FILES_PATH, "%s/%s.%s", folder, name, ending) >= FILES_PATH)
-        return FAIL(ERR_USAGE, "--output %.80s...: the path is too long", folder);
-    return OK;
-}
-
-static enum status explain_failure(const char *folder, const char *name, int exit_code)
-{
-    char log[FILES_PATH], *text = NULL;
-    size_t bytes = 0;
-    if (exit_code == EXIT_NOT_FOUND)
-        return FAIL(ERR_IO, "gnuplot is not installed; on Debian: apt-get install gnuplot-nox");
-    TRY(place(folder, name, "log", log));
-    TRY(json_read_file(log, &text, &bytes));
-    enum status status = FAIL(ERR_IO, "gnuplot failed on %s/%s.gp (exit code %d): %.300s", folder, name,
-                              exit_code, bytes ? text : "an empty figure");
-    free(text);
-    return status;
-}
-
-static enum status draw(const char *folder, const char *name, const char *format)
-{
-    char ending[40], partial[FILES_PATH], final[FILES_PATH], log[FILES_PATH];
-    int exit_code = 0;
-    struct stat info;
-    snprintf(ending, sizeof ending, "partial.%.10s", format);
-    TRY(place(folder, name, ending, partial));
-    TRY(place(folder, name, format, final));
-    TRY(place(folder, name, "log", log));
-    TRY(run_gnuplot(folder, name, format, &exit_code));
-    enum status status = OK;
-    if (exit_code != 0 || stat(partial, &info) != 0 || info.st_size < SMALLEST_FIGURE)
-        status = explain_failure(folder, name, exit_code);
-    else if (rename(partial, final) != 0)
-        status = FAIL(ERR_IO, "%s: cannot write: %s", final, strerror(errno));
-    unlink(log);
-    if (status != OK)
-        unlink(partial);
-    else
-        printf("%s\n", final);
-    return status;
-}
-
 /* ---- figures ---- */
-
-static enum status append_template(FILE *out, const char *name)
-{
-    char relative[100], path[FILES_PATH], *text = NULL;
-    size_t bytes = 0;
-    snprintf(relative, sizeof relative, "plots/%s.gp", name);
-    TRY(files_find_data(relative, path));
-    TRY(json_read_file(path, &text, &bytes));
-    fwrite(text, 1, bytes, out);
-    free(text);
-    return OK;
-}
 
 static enum status fill_script(FILE *out, const struct figure *figure, const struct plot_data *data)
 {
     fprintf(out, "# Remake with: gnuplot -e \"format='pdf'\" %s.gp\nname = '%s'\ndata = '%s.dat'\n",
             figure->name, figure->name, figure->name);
     plot_data_write_variables(out, data);
-    TRY(append_template(out, "style"));
-    return append_template(out, figure->name);
+    TRY(plot_gnuplot_append(out, "style"));
+    return plot_gnuplot_append(out, figure->name);
 }
 
 static enum status write_script(const struct figure *figure, const struct plot_data *data,
@@ -223,7 +132,7 @@ static enum status draw_formats(const char *folder, const char *name, const char
         return FAIL(ERR_MEMORY, "--format: no memory");
     enum status status = OK;
     while (status == OK && (format = strsep(&rest, ",")) != NULL)
-        status = draw(folder, name, format);
+        status = plot_gnuplot_draw(folder, name, format);
     free(copy);
     return status;
 }
@@ -237,9 +146,9 @@ static enum status make_figure(const struct figure *figure, const struct results
     enum status status = plot_data_collect(figure, results, &data);
     *drawn = data.count > 0;
     if (status == OK && data.count > 0) {
-        status = place(folder, figure->name, "dat", dat);
+        status = plot_gnuplot_place(folder, figure->name, "dat", dat);
         if (status == OK)
-            status = place(folder, figure->name, "gp", script);
+            status = plot_gnuplot_place(folder, figure->name, "gp", script);
         if (status == OK)
             status = write_data(&data, dat);
         if (status == OK)
@@ -273,7 +182,7 @@ static enum status make_figures(const struct option_set *options, const struct r
     const char *wanted = option_text(options, &opt_figure);
     bool is_all = strcmp(wanted, "all") == 0, any = false;
     char inside[FILES_PATH];
-    TRY(place(option_text(options, &opt_output), "figure", "gp", inside));
+    TRY(plot_gnuplot_place(option_text(options, &opt_output), "figure", "gp", inside));
     TRY(files_make_parent(inside));
     for (const struct figure *f = plot_figures; f->name; f++) {
         bool drawn = false;

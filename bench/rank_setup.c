@@ -31,7 +31,7 @@ static enum status open_device(struct rank_setup *setup, const struct point *poi
     struct rank *rank = &setup->rank;
     struct device_config config = {.rank = rank->index, .nranks = rank->nranks,
                                    .threads = point->threads, .dtype = point->problem.dtype,
-                                   .platform = option_text(point->options, &point_opt_platform)};
+                                   .platform = point->platform.name[0] ? &point->platform : NULL};
     TRY(device_open(point->device, &config, &rank->device));
     rank->lanes = rank->device->lanes;
     TRY(meter_open(&setup->meter, rank->lanes, point->problem.steps, most_waits(point), max_events));

@@ -6,6 +6,7 @@
 
 #include "common/comm_mpi.h"
 #include "common/comm_threads.h"
+#include "common/comm_virtual.h"
 #include "common/fault.h"
 #include "common/meter.h"
 #include "config.h"

@@ -15,6 +15,7 @@ struct virtual_comm {
     const struct platform *platform;
     int rank;
     uint64_t collectives; /* started */
+    int64_t slowed_ps;    /* what overlap has cost since the last of them was started */
 };
 
 /* ---- waiting ---- */
@@ -116,7 +117,7 @@ static enum status virtual_wait(void *backend, struct comm_request *r)
     if (reply != NULL && reply->each.begin_ps > r->matched.ps)
         r->matched.ps = reply->each.begin_ps;
     r->ended.ps = end;
-    lane_virtual_await(c->lanes, begin, end);
+    c->slowed_ps += lane_virtual_await(c->lanes, begin, end);
     end_copies(c, &r->call);
     virtual_group_awaited(c->group, op);
     if (reply != NULL)
@@ -139,9 +140,10 @@ static enum status start_collective(struct virtual_comm *c, struct comm_request 
 {
     struct virtual_group *g = c->group;
     struct virtual_operation *op = virtual_group_collective(g, c->collectives);
-    if (op == NULL || !virtual_match_collective(g, op, c->rank, &r->call, ready_ps))
+    if (op == NULL || !virtual_match_collective(g, op, c->rank, &r->call, ready_ps, c->slowed_ps))
         return FAIL(ERR_MEMORY, "virtual: no memory for one more operation under way");
     c->collectives++;
+    c->slowed_ps = 0;
     r->transport = op;
     if (op->each.state != VIRTUAL_OPEN)
         wake_waiters(g, op);

@@ -34,6 +34,7 @@ struct virtual_operation {
         bool is_uneven;        /* all-to-all: parts differ, so every pair must be compared */
         struct virtual_operation *reply; /* of a sendrecv's message out: the message in */
         int64_t ready_ps, begin_ps, end_ps;
+        int64_t slowed_ps; /* the most that overlap has cost a rank since the collective before */
         char mismatch[256];
     } each;
 };
@@ -95,7 +96,7 @@ void virtual_group_awaited(struct virtual_group *, struct virtual_operation *);
 /* Rank `rank` brings `call`, ready at ready_ps. Finds it wanting (MISMATCHED), or, when it is the last,
  * gives the collective its times (MATCHED). Counts what an all-to-all moves. false: out of memory. */
 bool virtual_match_collective(struct virtual_group *, struct virtual_operation *, int rank,
-                              const struct comm_call *call, int64_t ready_ps);
+                              const struct comm_call *call, int64_t ready_ps, int64_t slowed_ps);
 /* The same for a message of `bytes` that the sender or receiver of the link expects. */
 void virtual_match_message(struct virtual_group *, struct virtual_link *, int from,
                            struct virtual_operation *, const struct comm_call *call, bool is_sender,

@@ -133,7 +133,8 @@ static void match(struct virtual_group *g, struct virtual_operation *op)
         compare_pairs(g, op);
     if (op->each.state == VIRTUAL_MISMATCHED)
         return;
-    int64_t begin = op->each.ready_ps > g->end_ps ? op->each.ready_ps : g->end_ps;
+    int64_t free_ps = g->end_ps + op->each.slowed_ps;
+    int64_t begin = op->each.ready_ps > free_ps ? op->each.ready_ps : free_ps;
     op->each.begin_ps = begin;
     op->each.end_ps = begin + duration(g, op);
     ASSERT_CMP(op->each.end_ps, >=, g->end_ps);
@@ -142,7 +143,7 @@ static void match(struct virtual_group *g, struct virtual_operation *op)
 }
 
 bool virtual_match_collective(struct virtual_group *g, struct virtual_operation *op, int rank,
-                              const struct comm_call *call, int64_t ready_ps)
+                              const struct comm_call *call, int64_t ready_ps, int64_t slowed_ps)
 {
     if (op->each.posted == 0) {
         op->each.call = *call;
@@ -156,6 +157,7 @@ bool virtual_match_collective(struct virtual_group *g, struct virtual_operation 
     if (call->op == COMM_ALL_TO_ALL && !note_parts(g, op, rank, call))
         return false;
     op->each.ready_ps = ready_ps > op->each.ready_ps ? ready_ps : op->each.ready_ps;
+    op->each.slowed_ps = slowed_ps > op->each.slowed_ps ? slowed_ps : op->each.slowed_ps;
     if (++op->each.posted == op->needed)
         match(g, op);
     return true;

@@ -282,7 +282,7 @@ static int64_t charge(struct virtual_system *v, int64_t begin, int64_t end)
     return busy;
 }
 
-void lane_virtual_await(struct lane_system *system, int64_t begin_ps, int64_t end_ps)
+int64_t lane_virtual_await(struct lane_system *system, int64_t begin_ps, int64_t end_ps)
 {
     struct virtual_system *v = virtual_system(system);
     double cost = v->platform->gpu.overlap_cost;
@@ -290,8 +290,10 @@ void lane_virtual_await(struct lane_system *system, int64_t begin_ps, int64_t en
     ASSERT_CMP(begin_ps, <=, end_ps);
     if (begin_ps < until && cost > 0)
         busy = charge(v, begin_ps, until);
+    int64_t price = (int64_t)((double)busy * cost + 0.5);
     stand_still(v, end_ps);
-    stand_still(v, v->compute_ps + (int64_t)((double)busy * cost + 0.5));
+    stand_still(v, v->compute_ps + price);
     if (--v->pending == 0)
         v->charged.count = v->idle.count = 0;
+    return price;
 }

@@ -20,7 +20,8 @@ const struct platform *lane_virtual_platform(const struct lane_system *);
 void lane_virtual_compute(struct lane_system *, int64_t ps, double host_ops);
 /* Starts a transfer that is ordered after the compute lane: when it may begin. */
 int64_t lane_virtual_post(struct lane_system *, double host_ops);
-/* Orders the compute lane after a transfer that ran from begin to end, and charges for the overlap. */
-void lane_virtual_await(struct lane_system *, int64_t begin_ps, int64_t end_ps);
+/* Orders the compute lane after a transfer that ran from begin to end, and charges for the overlap. Returns
+ * the charge: transfers that queue behind this one are slowed down as much. */
+int64_t lane_virtual_await(struct lane_system *, int64_t begin_ps, int64_t end_ps);
 
 #endif

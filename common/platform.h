@@ -44,7 +44,7 @@ struct platform_emulation {
     double merge_total;                         /* of a merge instead of ditto's own; 0: as ditto */
     double reduced, gathered, switched;         /* per byte of payload, on the compute lane at the wait */
     double gathered_lane;                       /* per byte of payload, on the communicator's lane */
-    double host_ops;                            /* framework operations per device operation */
+    double host_ops, host_merge;                /* framework operations per device operation; per merge */
     double host_collective, host_gather_each, host_message; /* and per communication */
 };
 

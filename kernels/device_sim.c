@@ -41,11 +41,18 @@ static void sim_close(struct device *d)
 
 /* ---- costs ---- */
 
+/* Emulated code launches a kernel for every framework operation. */
+static enum status spend_as(struct device *d, int64_t ps, double host_ops)
+{
+    if (host_ops > 1)
+        ps += platform_ps((host_ops - 1) * platform_of(d)->gpu.launch_s);
+    lane_virtual_compute(d->lanes, ps, host_ops > 1 ? host_ops : 1);
+    return OK;
+}
+
 static enum status spend(struct device *d, int64_t ps)
 {
-    double host_ops = platform_of(d)->emulation.host_ops;
-    lane_virtual_compute(d->lanes, ps, host_ops > 0 ? host_ops : 1);
-    return OK;
+    return spend_as(d, ps, platform_of(d)->emulation.host_ops);
 }
 
 /* Reads and writes `tensors` arrays of n elements of the device's dtype. */
@@ -76,7 +83,7 @@ static enum status sim_merge(struct device *d, const struct merge_call *call)
     double n = rows * (double)call->head_dim, f = sizeof(float), e = (double)dtype_bytes(d->dtype);
     double total = platform_of(d)->emulation.merge_total;
     double bytes = total > 0 ? total * n * e : (2 * f + e) * n + 3 * f * rows;
-    return spend(d, sim_cost_bytes(platform_of(d), bytes));
+    return spend_as(d, sim_cost_bytes(platform_of(d), bytes), platform_of(d)->emulation.host_merge);
 }
 
 static enum status sim_modulate(struct device *d, const struct modulate_call *call)
@@ -124,6 +131,22 @@ static enum status sim_add_rows(struct device *d, const struct add_rows_call *ca
     return move(d, 3, (double)call->rows * (double)call->width);
 }
 
+/* Reads what changes and the base, writes base and codes. */
+static enum status sim_encode(struct device *d, const struct code_call *call)
+{
+    double words = (double)call->rows * (double)device_code_words(call->width, call->bits);
+    double each = 2 * sizeof(float) + (double)dtype_bytes(call->dtype);
+    double bytes = each * (double)call->rows * (double)call->width + sizeof(uint32_t) * words;
+    return spend(d, sim_cost_bytes(platform_of(d), bytes));
+}
+
+static enum status sim_decode(struct device *d, const struct code_call *call)
+{
+    double words = (double)call->rows * (double)device_code_words(call->width, call->bits);
+    double bytes = 2 * sizeof(float) * (double)call->rows * (double)call->width;
+    return spend(d, sim_cost_bytes(platform_of(d), bytes + sizeof(uint32_t) * words));
+}
+
 static enum status sim_silu(struct device *d, struct devmem dst, struct devmem src, size_t n)
 {
     (void)dst;
@@ -146,8 +169,7 @@ static enum status sim_convert(struct device *d, enum dtype to, struct devmem ds
     return spend(d, sim_cost_bytes(platform_of(d), each * (double)n));
 }
 
-/* Kernels of GPUs keep tiles on the chip: no temporaries in memory, as on the plug-in for CUDA. The
- * reference's, one head in fp32, is an artefact of its loops. */
+/* The reference device's, so that a rank's peaks equal those of a run on `ref` to the byte. */
 static size_t sim_workspace_bytes(const struct device *d, const struct attention_call *largest,
                                   const struct linear_call *widest)
 {
@@ -171,6 +193,8 @@ const struct device_ops device_sim = {
     .guide = sim_guide,
     .ddim = sim_ddim,
     .add_rows = sim_add_rows,
+    .encode = sim_encode,
+    .decode = sim_decode,
     .silu = sim_silu,
     .zero = sim_zero,
     .convert = sim_convert,
