@@ -5,6 +5,7 @@
 #include "bench/measure.h"
 #include "bench/record.h"
 #include "bench/reference.h"
+#include "bench/remote.h"
 #include "bench/results.h"
 #include "bench/run_options.h"
 #include "bench/trace.h"
@@ -176,11 +177,14 @@ static enum status check_place(const char *path)
 static enum status run_job(struct job *job)
 {
     TRY(cli_options(job->cli, &job->options));
+    TRY(remote_fill_options(&job->options));
     enum status status = point_resolve(&job->options, &job->point);
     if (status == ERR_USAGE)
         return status;
     if (status == OK && option_setting(&job->options, &run_opt_reference_only)->value.flag)
         return compute_reference_only(job);
+    if (status == OK)
+        TRY(remote_check_ranks(&job->point, job->cli->is_within_sweep));
     const struct option *const places[] = {&run_opt_dump, &run_opt_image, &run_opt_trace};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         TRY(check_place(given(job, places[i])));
@@ -222,6 +226,7 @@ const struct command command_run = {
         "  bench run --strategy tp-stale --stale-mode peers --gpus 4 --warmup-steps 2 --image error.png\n"
         "  bench run --model dit-s-2 --resolution 256 --steps 4 -o results/mine.jsonl\n",
     .takes_point = true,
+    .uses_ranks = true,
     .options = run_options,
     .run = run,
 };

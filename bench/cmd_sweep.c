@@ -1,8 +1,11 @@
 /* bench sweep: many points, each in a child process, into one result file that can be resumed. */
 #include "bench/cli.h"
 #include "bench/files.h"
+#include "bench/launch.h"
+#include "bench/mpirun.h"
 #include "bench/point.h"
 #include "bench/progress.h"
+#include "bench/remote.h"
 #include "bench/record.h"
 #include "bench/results.h"
 #include "bench/run_options.h"
@@ -37,7 +40,8 @@ static const struct option opt_point_memory = {
     .name = "point-memory", .type = OPTION_INT, .fallback = "0", .min = 0, .max = 1 << 24,
     .unit = "MiB", .help = "a point that asks for more is recorded as oom; 0: no limit"};
 static const struct option *const sweep_options[] = {
-    &opt_output, &opt_resume, &opt_dry_run, &opt_point_timeout, &opt_point_memory, NULL};
+    &opt_output, &opt_resume, &opt_dry_run, &opt_point_timeout, &opt_point_memory,
+    &mpirun_opt_launcher, NULL};
 
 /* A sweep under way. */
 struct sweep {
@@ -63,6 +67,7 @@ static enum status plan_points(struct sweep *sweep)
         return FAIL(ERR_MEMORY, "no memory for %zu points", sweep->plan.count);
     for (size_t i = 0; i < sweep->plan.count; i++) {
         char label[SWEEP_LABEL];
+        TRY(remote_fill_options(&sweep->plan.points[i]));
         sweep_plan_label(&sweep->plan, &sweep->plan.points[i], label);
         TRY(sweep_point_plan(&sweep->plan.points[i], label, &sweep->points[i]));
     }
@@ -118,12 +123,30 @@ static void folder_path(const struct sweep *sweep, const char *name, char out[FI
     snprintf(out, FILES_PATH, "%.*s/%s", FILES_PATH - 32, sweep->folder, name);
 }
 
-static enum status start_child(struct sweep *sweep, char **argv, struct sweep_child_end *end)
+/* A point in this process, whose ranks are those that mpirun started. */
+static void run_inside(char **argv, struct sweep_child_end *end)
+{
+    struct cli cli;
+    int argc = 0;
+    while (argv[argc])
+        argc++;
+    enum status status = cli_parse(&command_run, argc, argv, &cli);
+    cli.is_within_sweep = true;
+    if (status == OK)
+        status = command_run.run(&cli);
+    cli_free(&cli);
+    status_clear();
+    *end = (struct sweep_child_end){.exit_code = status == OK ? 0 : 1};
+}
+
+static enum status start_child(struct sweep *sweep, char **argv, bool is_launcher,
+                               struct sweep_child_end *end)
 {
     char messages[FILES_PATH];
     folder_path(sweep, "messages", messages);
     const struct sweep_child_request request = {
         .argv = argv,
+        .is_launcher = is_launcher,
         .timeout_s = option_real(&sweep->options, &opt_point_timeout),
         .memory_bytes = (uint64_t)option_int(&sweep->options, &opt_point_memory) << 20,
         .stderr_path = messages,
@@ -133,22 +156,55 @@ static enum status start_child(struct sweep *sweep, char **argv, struct sweep_ch
     return sweep_child_run(&request, end);
 }
 
-/* The last line the child printed, without its newline; "" when there is none. */
-static void last_message(const struct sweep *sweep, char *out, size_t size)
+/* Runs "run ..." for the point with so many ranks: inside, in a child, or in a launcher's children. */
+static enum status start_ranks(struct sweep *sweep, const struct sweep_point *point, int ranks, char **argv,
+                         struct sweep_child_end *end)
+{
+    if (launch_has_begun()) {
+        run_inside(argv, end);
+        return OK;
+    }
+    if (!mpirun_is_needed(point->options))
+        return start_child(sweep, argv, false, end);
+    char **words = NULL;
+    TRY(mpirun_argv(option_text(&sweep->options, &mpirun_opt_launcher), ranks, argv, &words));
+    enum status status = start_child(sweep, words, true, end);
+    sweep_point_free_argv(words);
+    return status;
+}
+
+/* Everything the child printed, without the last newline; NULL when it cannot be read. */
+static char *read_messages(const struct sweep *sweep)
 {
     char path[FILES_PATH], *text = NULL;
     size_t bytes = 0;
-    out[0] = '\0';
     folder_path(sweep, "messages", path);
     if (json_read_file(path, &text, &bytes) != OK) {
         status_clear();
-        return;
+        return NULL;
     }
     while (bytes > 0 && text[bytes - 1] == '\n')
         text[--bytes] = '\0';
-    const char *line = strrchr(text, '\n');
-    snprintf(out, size, "%s", line ? line + 1 : text);
+    return text;
+}
+
+/* The last line the child printed; "" when there is none. */
+static void last_message(const struct sweep *sweep, char *out, size_t size)
+{
+    char *text = read_messages(sweep);
+    const char *line = text ? strrchr(text, '\n') : NULL;
+    snprintf(out, size, "%s", line ? line + 1 : text ? text : "");
     free(text);
+}
+
+/* What a launcher's processes and itself said of their end. */
+static bool explained_by_launcher(const struct sweep *sweep, enum status *status, char *reason,
+                                  size_t size)
+{
+    char *text = read_messages(sweep);
+    bool is_explained = text && mpirun_explain(text, status, reason, size);
+    free(text);
+    return is_explained;
 }
 
 /* What became of a child that left no record. */
@@ -167,6 +223,9 @@ static enum status judge_end(const struct sweep *sweep, const struct sweep_child
                  option_text(&sweep->options, &opt_point_timeout), separator, message);
         return ERR_TIMEOUT;
     }
+    enum status explained;
+    if (end->is_launcher && explained_by_launcher(sweep, &explained, reason, size))
+        return explained;
     if (end->signal == SIGKILL) {
         snprintf(reason, size, "killed, most likely by the kernel for want of memory%s%s", separator,
                  message);
@@ -212,7 +271,7 @@ static enum status ensure_reference(struct sweep *sweep, const struct sweep_poin
     add_word(argv, &count, run_opt_reference_cache.name, sweep->refs);
     add_word(argv, &count, run_opt_reference_only.name, NULL);
     struct sweep_child_end end;
-    enum status status = start_child(sweep, argv, &end);
+    enum status status = start_ranks(sweep, point, 1, argv, &end);
     sweep_point_free_argv(argv);
     TRY(status);
     if (end.is_interrupted)
@@ -249,7 +308,7 @@ static enum status run_child(struct sweep *sweep, const struct sweep_point *poin
             add_word(argv, &count, point_opt_reference.name, "none");
         else if (*point->reference_id)
             add_word(argv, &count, run_opt_reference_cache.name, sweep->refs);
-        status = start_child(sweep, argv, &end);
+        status = start_ranks(sweep, point, (int)option_int(point->options, &point_opt_gpus), argv, &end);
         sweep_point_free_argv(argv);
         TRY(status);
     }
@@ -306,6 +365,10 @@ static enum status run_points(struct sweep *sweep)
         if (sweep->points[i].is_done)
             continue;
         status = sweep_child_interrupted() ? ERR_INTERRUPTED : run_point(sweep, &sweep->points[i]);
+        if (status == OK && launch_is_over())
+            status = FAIL(ERR_PEER, "this MPI job ended with that point; %s keeps what is finished, "
+                                    "--resume adds the rest",
+                          sweep->output);
     }
     if (status == ERR_INTERRUPTED)
         return FAIL(ERR_INTERRUPTED, "%s keeps what is finished; --resume adds the rest",
@@ -388,7 +451,8 @@ static enum status run_sweep(struct sweep *sweep)
         return OK;
     }
     TRY(prepare(sweep));
-    sweep_child_block_signals();
+    if (!launch_has_begun())
+        sweep_child_block_signals();
     TRY(run_points(sweep));
     TRY(show_table(sweep));
     if (sweep->failed > 0)
@@ -425,6 +489,7 @@ const struct command command_sweep = {
     .examples = "  bench sweep --strategy serial,tp,tp-stale --gpus 1,2,4 -o results/mine.jsonl\n"
                 "  bench sweep bench/sweeps/quickstart.json -o results/quickstart.jsonl --resume\n",
     .takes_point = true,
+    .uses_ranks = true,
     .operands_max = 1,
     .options = sweep_options,
     .run = run,

@@ -1,8 +1,10 @@
 /* bench verify: every strategy against serial and against its own claim. */
 #include "bench/cli.h"
+#include "bench/launch.h"
 #include "bench/measure.h"
 #include "bench/point.h"
 #include "bench/reference.h"
+#include "bench/remote.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -44,6 +46,8 @@ static const struct variant variants[] = {
     {"refresh 2", {{"refresh", "2"}}, false},
     {"mlp blocks 1-3", {{"stale-halves", "mlp"}, {"stale-blocks", "1-3"}}, false},
     {"extrapolate", {{"extrapolate", "0.5"}, {"warmup-steps", "2"}}, false},
+    {"2 patches", {{"patches", "2"}}, false},
+    {"1 patch", {{"patches", "1"}}, true},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
@@ -171,6 +175,7 @@ static enum status set_options(const struct verify *v, const struct row *row, co
     TRY(point_options_init(out));
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         TRY(option_assign(out, settings[i][0], settings[i][1]));
+    TRY(remote_fill_options(out));
     for (size_t i = 0; row && i < 4 && row->variant->settings[i][0]; i++) {
         const char *value = row->variant->settings[i][1];
         TRY(option_assign(out, row->variant->settings[i][0],
@@ -223,6 +228,12 @@ static enum status make_reference(struct verify *v)
     return status;
 }
 
+/* Under mpirun, at most as many ranks as it started; none after one failed inside timing. */
+static bool can_launch(const char *gpus)
+{
+    return !launch_has_begun() || (atoi(gpus) <= launch_outer_ranks() && !launch_is_over());
+}
+
 static enum status verify_shape(struct verify *v)
 {
     enum status status = make_reference(v);
@@ -232,7 +243,7 @@ static enum status verify_shape(struct verify *v)
     }
     for (size_t i = 0; i < v->row_count && status == OK; i++)
         for (size_t r = 0; r < RANKS && status == OK; r++)
-            if (v->is_full || !ranks[r].only_full)
+            if ((v->is_full || !ranks[r].only_full) && can_launch(ranks[r].gpus))
                 status = verify_point(v, &v->rows[i], ranks[r].gpus);
     reference_free(&v->reference);
     return status;
@@ -329,6 +340,7 @@ const struct command command_verify = {
         "transport itself counted; the memory that stale values hold must equal the claim. The error "
         "of other stale runs is reported, never judged.",
     .examples = "  bench verify\n  bench verify --full --strategy tp-stale --device ref\n",
+    .uses_ranks = true,
     .options = verify_options,
     .run = run,
 };

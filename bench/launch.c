@@ -2,7 +2,9 @@
 #include "bench/launch.h"
 
 #include "bench/launch_fibers.h"
+#include "bench/launch_mpi.h"
 #include "common/log.h"
+#include "config.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -114,10 +116,92 @@ static const struct launcher launchers[] = {
     {"virtual", launch_fibers},
 };
 
-enum status launch(const char *transport, int nranks, double timeout_s, launch_fn *work, void *context)
+#if HAVE_MPI
+static const struct launch_outer *const outer = &launch_mpi_outer;
+#else
+static const struct launch_outer *const outer = NULL;
+#endif
+
+enum status launch_described(const char *transport, int nranks, double timeout_s, launch_fn *work,
+                             void *context, const char *description)
 {
+    if (outer && strcmp(outer->transport, transport) == 0)
+        return outer->launch(nranks, timeout_s, work, context, description);
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
         if (strcmp(launchers[i].transport, transport) == 0)
             return launchers[i].launch(nranks, timeout_s, work, context);
     return FAIL(ERR_UNSUPPORTED, "no way to start the ranks of transport %s", transport);
+}
+
+enum status launch(const char *transport, int nranks, double timeout_s, launch_fn *work, void *context)
+{
+    return launch_described(transport, nranks, timeout_s, work, context, NULL);
+}
+
+/* ---- outer launchers ---- */
+
+/* Open MPI and its descendants; MPICH, Intel MPI, Cray MPI; MVAPICH. */
+static const char *const outer_variables[][2] = {
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+    {"PMI_SIZE", "PMI_RANK"},
+    {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+};
+
+static int outer_number(int which)
+{
+    for (size_t i = 0; i < sizeof outer_variables / sizeof *outer_variables; i++) {
+        const char *size = getenv(outer_variables[i][0]), *rank = getenv(outer_variables[i][1]);
+        if (size && rank)
+            return atoi(which == 0 ? size : rank);
+    }
+    return 0;
+}
+
+int launch_outer_ranks(void)
+{
+    return outer_number(0);
+}
+
+int launch_outer_rank(void)
+{
+    return outer_number(1);
+}
+
+enum status launch_begin(void)
+{
+    if (!outer)
+        return FAIL(ERR_UNSUPPORTED, "this program was built without MPI; --transport threads runs on one "
+                                     "machine");
+    return outer->begin();
+}
+
+bool launch_has_begun(void)
+{
+    return outer && outer->has_begun();
+}
+
+enum status launch_serve(const struct launch_maker *maker)
+{
+    return outer->serve(maker);
+}
+
+bool launch_is_over(void)
+{
+    return outer && outer->is_over();
+}
+
+void launch_end(int exit_code)
+{
+    if (outer)
+        outer->end(exit_code);
+}
+
+const char *launch_library(void)
+{
+    return launch_has_begun() ? outer->library() : NULL;
+}
+
+void launch_place(int rank, struct launch_place *out)
+{
+    outer->place(rank, out);
 }

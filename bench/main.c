@@ -1,5 +1,8 @@
 /* Chooses the subcommand, prints the failure, decides the exit code. The only exit. */
 #include "bench/cli.h"
+#include "bench/launch.h"
+#include "bench/point.h"
+#include "bench/remote.h"
 #include "common/fault.h"
 #include "common/log.h"
 #include "config.h"
@@ -32,6 +35,29 @@ static enum status find_command(int argc, char **argv, const struct command **ou
                 near ? ", nearest is " : "", near ? near->name : "");
 }
 
+/* Whether the command line leaves its ranks to the processes of an outer launcher. */
+static bool wants_outer_ranks(const struct cli *cli)
+{
+    if (!cli->command->uses_ranks || launch_outer_ranks() == 0)
+        return false;
+    for (size_t i = 0; i < cli->count; i++) {
+        const struct cli_argument *argument = &cli->arguments[i];
+        if (argument->option == &point_opt_platform ||
+            (argument->option == &point_opt_transport && !strstr(argument->text, "mpi")))
+            return false;
+    }
+    return true;
+}
+
+/* Processes that the command has no use for do nothing. */
+static enum status run_on_ranks(const struct cli *cli)
+{
+    if (!wants_outer_ranks(cli))
+        return launch_outer_rank() == 0 ? cli->command->run(cli) : OK;
+    TRY(launch_begin());
+    return launch_outer_rank() == 0 ? cli->command->run(cli) : launch_serve(&remote_maker);
+}
+
 static enum status run_command(int argc, char **argv)
 {
     const struct command *command = NULL;
@@ -42,7 +68,7 @@ static enum status run_command(int argc, char **argv)
     if (status == OK && cli.wants_help)
         cli_print_help(stdout, command);
     else if (status == OK)
-        status = command->run(&cli);
+        status = run_on_ranks(&cli);
     cli_free(&cli);
     return status;
 }
@@ -78,10 +104,11 @@ int main(int argc, char **argv)
     enum status status = run_command(argc, argv);
     if (status == OK && fflush(stdout) != 0)
         status = FAIL(ERR_IO, "standard output: cannot write");
-    if (status != OK) {
+    if (status != OK && (launch_outer_rank() == 0 || status != ERR_USAGE)) {
         const struct failure *first = status_first();
         log_error("%s: %s", status_name(status),
                   first->code != OK ? first->text : status_text(status));
     }
+    launch_end(exit_code(status));
     return exit_code(status);
 }

@@ -3,6 +3,7 @@
 
 #include "bench/launch.h"
 #include "bench/rank_setup.h"
+#include "bench/remote.h"
 #include "bench/stats.h"
 #include "common/log.h"
 #include "strategies/trajectory.h"
@@ -20,7 +21,7 @@ struct run_sample {
 };
 
 /* What a measuring shares between its ranks; in one process, or one copy in each. */
-struct job {
+struct measure_job {
     const struct point *point;
     const struct measure_request *request;
     struct measurement *out; /* filled by rank 0 */
@@ -71,7 +72,7 @@ static enum status run_once(struct rank_setup *setup, enum run_mode mode, bool c
     return OK;
 }
 
-static enum status copy_output(struct job *job, const struct trajectory *t)
+static enum status copy_output(struct measure_job *job, const struct trajectory *t)
 {
     const struct problem *p = &job->point->problem;
     struct measurement *out = job->out;
@@ -88,7 +89,7 @@ static enum status copy_output(struct job *job, const struct trajectory *t)
 }
 
 /* Untimed and uncounted: keeps every step's latent. */
-static enum status error_run(struct job *job, struct rank_setup *setup)
+static enum status error_run(struct measure_job *job, struct rank_setup *setup)
 {
     struct rank *rank = &setup->rank;
     struct meter_times times;
@@ -116,7 +117,9 @@ static void keep_sample(struct rank_setup *setup, const struct meter_times *time
         .compute_us = (double)times->compute_ps / PS_PER_US,
         .exposed_us = (double)times->exposed_ps / PS_PER_US,
         .bubble_us = (double)times->bubble_ps / PS_PER_US,
-        .start_us = (double)lane_mark_ps(setup->rank.lanes, &meter->start) / PS_PER_US};
+        .start_us = (double)(lane_mark_ps(setup->rank.lanes, &meter->start) +
+                             team_clock_offset_ps(setup->rank.team)) /
+                    PS_PER_US};
 }
 
 static void keep_steps(struct rank_setup *setup, double *ends)
@@ -143,7 +146,7 @@ static enum status keep_counts(struct rank_setup *setup, bool is_first)
     return OK;
 }
 
-static enum status one_repeat(struct job *job, struct rank_setup *setup, int repeat,
+static enum status one_repeat(struct measure_job *job, struct rank_setup *setup, int repeat,
                               struct samples *samples)
 {
     const struct point *point = job->point;
@@ -164,7 +167,7 @@ static enum status one_repeat(struct job *job, struct rank_setup *setup, int rep
     return OK;
 }
 
-static enum status timed_runs(struct job *job, struct rank_setup *setup, struct samples *samples)
+static enum status timed_runs(struct measure_job *job, struct rank_setup *setup, struct samples *samples)
 {
     struct meter_times times;
     const struct point *point = job->point;
@@ -180,13 +183,13 @@ static enum status timed_runs(struct job *job, struct rank_setup *setup, struct 
 /* ---- bringing it together on rank 0 ---- */
 
 /* The sample of one rank in one run, out of everybody's. */
-static const struct run_sample *sample_of(const struct job *job, const struct run_sample *all, int rank,
+static const struct run_sample *sample_of(const struct measure_job *job, const struct run_sample *all, int rank,
                                           int mode, int repeat)
 {
     return &all[((size_t)rank * MODES + (size_t)mode) * (size_t)job->point->repeat + (size_t)repeat];
 }
 
-static double latest_us(const struct job *job, const struct run_sample *all, int mode, int repeat)
+static double latest_us(const struct measure_job *job, const struct run_sample *all, int mode, int repeat)
 {
     double latest = 0;
     for (int r = 0; r < job->point->nranks; r++)
@@ -194,7 +197,7 @@ static double latest_us(const struct job *job, const struct run_sample *all, int
     return latest;
 }
 
-static double mode_median_us(const struct job *job, const struct run_sample *all, int mode,
+static double mode_median_us(const struct measure_job *job, const struct run_sample *all, int mode,
                              double *scratch)
 {
     if (!job->point->runs_mode[mode] || job->point->repeat == 0)
@@ -204,7 +207,7 @@ static double mode_median_us(const struct job *job, const struct run_sample *all
     return stats_median(scratch, (size_t)job->point->repeat);
 }
 
-static double rank_median(const struct job *job, const struct run_sample *all, int rank, size_t field,
+static double rank_median(const struct measure_job *job, const struct run_sample *all, int rank, size_t field,
                           double *scratch)
 {
     for (int i = 0; i < job->point->repeat; i++) {
@@ -214,7 +217,7 @@ static double rank_median(const struct job *job, const struct run_sample *all, i
     return stats_median(scratch, (size_t)job->point->repeat);
 }
 
-static double most_skew_us(const struct job *job, const struct run_sample *all, int rank)
+static double most_skew_us(const struct measure_job *job, const struct run_sample *all, int rank)
 {
     double most = 0;
     for (int i = 0; i < job->point->repeat; i++) {
@@ -229,7 +232,7 @@ static double most_skew_us(const struct job *job, const struct run_sample *all, 
     return most;
 }
 
-static void merge_samples(const struct job *job, const struct run_sample *all, double *scratch)
+static void merge_samples(const struct measure_job *job, const struct run_sample *all, double *scratch)
 {
     struct measurement *out = job->out;
     const struct point *point = job->point;
@@ -248,7 +251,7 @@ static void merge_samples(const struct job *job, const struct run_sample *all, d
 }
 
 /* A step takes from the last rank's end of the step before to the last rank's end of this one. */
-static void merge_steps(const struct job *job, const double *all, double *scratch)
+static void merge_steps(const struct measure_job *job, const double *all, double *scratch)
 {
     size_t steps = (size_t)job->point->problem.steps, repeat = (size_t)job->point->repeat;
     for (size_t step = 0; step < steps && repeat > 0; step++) {
@@ -265,7 +268,7 @@ static void merge_steps(const struct job *job, const double *all, double *scratc
     }
 }
 
-static enum status gather_samples(struct job *job, struct rank_setup *setup, struct samples *mine)
+static enum status gather_samples(struct measure_job *job, struct rank_setup *setup, struct samples *mine)
 {
     const struct point *point = job->point;
     size_t runs = (size_t)(MODES * point->repeat), ends = (size_t)(point->repeat * point->problem.steps);
@@ -289,7 +292,7 @@ static enum status gather_samples(struct job *job, struct rank_setup *setup, str
     return status;
 }
 
-static enum status gather_results(struct job *job, struct rank_setup *setup)
+static enum status gather_results(struct measure_job *job, struct rank_setup *setup)
 {
     struct rank *rank = &setup->rank;
     setup->result.memory = *rank->ledger;
@@ -297,7 +300,7 @@ static enum status gather_results(struct job *job, struct rank_setup *setup)
     return team_gather(rank->team, 0, &setup->result, sizeof setup->result, job->out->ranks);
 }
 
-static enum status gather_events(struct job *job, struct rank_setup *setup)
+static enum status gather_events(struct measure_job *job, struct rank_setup *setup)
 {
     struct measurement *out = job->out;
     return job->request->want_trace && job->point->repeat > 0
@@ -308,7 +311,7 @@ static enum status gather_events(struct job *job, struct rank_setup *setup)
 
 /* ---- a rank from start to end ---- */
 
-static enum status measure_rank(struct job *job, struct rank_setup *setup, struct samples *samples)
+static enum status measure_rank(struct measure_job *job, struct rank_setup *setup, struct samples *samples)
 {
     const struct point *point = job->point;
     setup->rank.device->splits_inner = job->request->splits_inner;
@@ -320,9 +323,9 @@ static enum status measure_rank(struct job *job, struct rank_setup *setup, struc
     return gather_events(job, setup);
 }
 
-static enum status rank_work(struct team *team, void *context)
+enum status measure_job_rank(struct team *team, void *context)
 {
-    struct job *job = context;
+    struct measure_job *job = context;
     const struct point *point = job->point;
     struct rank_setup *setup = &job->setups[team->rank];
     size_t repeat = (size_t)point->repeat + 1;
@@ -360,19 +363,46 @@ static enum status prepare(const struct point *point, struct measurement *out)
     return OK;
 }
 
+enum status measure_job_new(const struct point *point, const struct measure_request *request,
+                            struct measurement *out, struct measure_job **job)
+{
+    TRY(prepare(point, out));
+    struct measure_job *made = calloc(1, sizeof *made);
+    struct rank_setup *setups = calloc((size_t)point->nranks, sizeof *setups);
+    if (!made || !setups) {
+        free(made);
+        free(setups);
+        return FAIL(ERR_MEMORY, "no memory for %d ranks", point->nranks);
+    }
+    *made = (struct measure_job){.point = point, .request = request, .out = out, .setups = setups};
+    *job = made;
+    return OK;
+}
+
+void measure_job_free(struct measure_job *job)
+{
+    if (!job)
+        return;
+    for (int r = 0; r < job->point->nranks; r++)
+        rank_setup_close(&job->setups[r]);
+    free(job->setups);
+    free(job);
+}
+
 enum status measure_point(const struct point *point, const struct measure_request *request,
                           struct measurement *out)
 {
-    TRY(prepare(point, out));
-    struct job job = {.point = point, .request = request, .out = out};
-    job.setups = calloc((size_t)point->nranks, sizeof *job.setups);
-    if (!job.setups)
-        return FAIL(ERR_MEMORY, "no memory for %d ranks", point->nranks);
-    enum status status =
-        launch(point->transport->name, point->nranks, point->timeout_s, rank_work, &job);
-    for (int r = 0; r < point->nranks; r++)
-        rank_setup_close(&job.setups[r]);
-    free(job.setups);
+    struct measure_job *job = NULL;
+    char *description = NULL;
+    TRY(measure_job_new(point, request, out, &job));
+    enum status status = OK;
+    if (launch_has_begun() && point->nranks > 1)
+        status = remote_describe(point, request, &description);
+    if (status == OK)
+        status = launch_described(point->transport->name, point->nranks, point->timeout_s,
+                                  measure_job_rank, job, description);
+    free(description);
+    measure_job_free(job);
     return status;
 }
 

@@ -53,4 +53,12 @@ enum status measure_point(const struct point *, const struct measure_request *, 
     WARN_UNUSED;
 void measure_free(struct measurement *);
 
+/* The parts of measure_point, for ranks in other processes: every process makes the job, runs its rank,
+ * and frees the job once all ranks have left. Only rank 0's `out` is filled. */
+struct measure_job;
+enum status measure_job_new(const struct point *, const struct measure_request *,
+                            struct measurement *out, struct measure_job **) WARN_UNUSED;
+enum status measure_job_rank(struct team *, void *job); /* a launch_fn */
+void measure_job_free(struct measure_job *);            /* accepts NULL */
+
 #endif

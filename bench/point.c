@@ -80,6 +80,30 @@ static enum status find_transport(const struct option_set *o, struct point *poin
     return OK;
 }
 
+/* In virtual time every run of a point is the same: one is enough unless more are asked for. */
+static enum status find_platform(const struct option_set *o, struct point *point)
+{
+    const char *name = option_text(o, &point_opt_platform);
+    if (point->device->memory != MEMORY_VIRTUAL) {
+        if (name[0])
+            return FAIL(ERR_USAGE, "--platform %s is for --device sim; %s measures this machine", name,
+                        point->device->name);
+        return OK;
+    }
+    if (!name[0] && !point->platform.name[0])
+        return FAIL(ERR_USAGE, "--device sim needs a --platform: see bench list platforms");
+    if (!point->platform.name[0])
+        TRY(platform_load(name, &point->platform));
+    if (!option_setting(o, &point_opt_warmup_runs)->is_given)
+        point->warmup_runs = 0;
+    if (!option_setting(o, &point_opt_repeat)->is_given)
+        point->repeat = 1;
+    if (point->platform.gpu.peak_flops[option_choice(o, &point_opt_dtype)] <= 0)
+        return refuse(point, "platform %s has no peak for %s; name another --dtype",
+                      point->platform.name, option_text(o, &point_opt_dtype));
+    return OK;
+}
+
 /* ---- the model and the latent ---- */
 
 static enum status load_model(const struct option_set *o, struct point *point)
@@ -89,8 +113,10 @@ static enum status load_model(const struct option_set *o, struct point *point)
                                 .patch = (int)option_int(o, &point_opt_patch),
                                 .vae_factor = (int)option_int(o, &point_opt_vae_factor),
                                 .classes = (int)option_int(o, &point_opt_classes),
-                                .kind = kind == 0 ? NULL : point_opt_kind.choices[kind]};
-    TRY(model_open(option_text(o, &point_opt_model), &hints,
+                                .kind = kind == 0 ? NULL : point_opt_kind.choices[kind],
+                                .known_sha256 = point->known_sha256};
+    char path[FILES_PATH];
+    TRY(model_open(files_locate(option_text(o, &point_opt_model), path), &hints,
                    (uint64_t)option_int(o, &point_opt_seed),
                    point->device->memory == MEMORY_VIRTUAL, &point->model));
     point->problem.model = point->model;
@@ -249,13 +275,13 @@ static void set_measuring(const struct option_set *o, struct point *point)
         point->runs_mode[m] = mode == m || mode == MODE_ALL;
 }
 
-enum status point_resolve(const struct option_set *options, struct point *point)
+static enum status resolve(const struct option_set *options, struct point *point)
 {
-    *point = (struct point){.options = options};
     set_measuring(options, point);
     TRY(find_strategy(options, point));
     TRY(find_device(options, point));
     TRY(find_transport(options, point));
+    TRY(find_platform(options, point));
     TRY(load_model(options, point));
     TRY(set_problem(options, point));
     TRY(load_latent(options, point));
@@ -264,6 +290,26 @@ enum status point_resolve(const struct option_set *options, struct point *point)
                       dtype_name(point->problem.dtype));
     return strategy_check(point->strategy, &point->problem, point->nranks, &point->layout,
                           &point->refusal);
+}
+
+enum status point_resolve(const struct option_set *options, struct point *point)
+{
+    *point = (struct point){.options = options};
+    return resolve(options, point);
+}
+
+enum status point_resolve_on(const struct option_set *options, const struct platform *platform,
+                             struct point *point)
+{
+    *point = (struct point){.options = options, .platform = *platform};
+    return resolve(options, point);
+}
+
+enum status point_resolve_known(const struct option_set *options, const char *model_sha256,
+                                struct point *point)
+{
+    *point = (struct point){.options = options, .known_sha256 = model_sha256};
+    return resolve(options, point);
 }
 
 void point_close(struct point *point)

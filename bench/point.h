@@ -4,6 +4,7 @@
 #define BENCH_POINT_H
 
 #include "common/option.h"
+#include "common/platform.h"
 #include "kernels/device.h"
 #include "strategies/strategy.h"
 
@@ -30,6 +31,8 @@ struct point {
     struct problem problem;
     struct layout layout;
     float *noise;            /* owns problem.noise */
+    const char *known_sha256; /* of the model, by point_resolve_known; the caller's */
+    struct platform platform; /* what device sim simulates; name "" on other devices */
     char init_sha256[65];    /* "" without --init */
     int nranks, threads;
     int warmup_runs, repeat;
@@ -42,6 +45,12 @@ struct point {
  * ERR_IO, ERR_FORMAT: a file. ERR_UNSUPPORTED: the strategy, device or model refuses (point->refusal
  * says why; the point is filled as far as it goes). free with point_close in every case. */
 enum status point_resolve(const struct option_set *options, struct point *point) WARN_UNUSED;
+/* The same on device sim with a platform that is not a file's. */
+enum status point_resolve_on(const struct option_set *options, const struct platform *platform,
+                             struct point *point) WARN_UNUSED;
+/* point_resolve on a rank that need not hash or check the model's file, because rank 0 did. */
+enum status point_resolve_known(const struct option_set *, const char *model_sha256,
+                                struct point *point) WARN_UNUSED;
 void point_close(struct point *point);
 /* The same problem for `serial` on the same device: what errors are measured against. `point` borrows
  * the model and noise of `of`. */

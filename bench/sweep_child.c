@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 enum { EXIT_NO_START = 127 };
+enum { LAUNCHER_TURN_NS = 50 * 1000 * 1000, LAUNCHER_TURNS = 100 };
 
 static void wanted_signals(sigset_t *set)
 {
@@ -58,7 +59,10 @@ static void become_child(const struct sweep_child_request *request, pid_t parent
     if (request->memory_bytes > 0 && setrlimit(RLIMIT_DATA, &limit) != 0)
         _exit(EXIT_NO_START);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    execv("/proc/self/exe", request->argv);
+    if (request->is_launcher)
+        execvp(request->argv[0], request->argv);
+    else
+        execv("/proc/self/exe", request->argv);
     _exit(EXIT_NO_START);
 }
 
@@ -73,9 +77,24 @@ static bool has_ended(pid_t child, struct sweep_child_end *out)
     return true;
 }
 
-static void end_child(pid_t child, struct sweep_child_end *out)
+/* Gives a launcher some time to end its processes. */
+static void ask_to_end(pid_t child)
+{
+    siginfo_t info = {0};
+    kill(child, SIGTERM);
+    for (int i = 0; i < LAUNCHER_TURNS && info.si_pid == 0; i++) {
+        clock_sleep_ns(LAUNCHER_TURN_NS);
+        if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+            return;
+    }
+}
+
+static void end_child(pid_t child, const struct sweep_child_request *request,
+                      struct sweep_child_end *out)
 {
     int status;
+    if (request->is_launcher)
+        ask_to_end(child);
     kill(-child, SIGKILL);
     kill(child, SIGKILL);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
@@ -97,7 +116,7 @@ static void wait_for(pid_t child, const struct sweep_child_request *request,
         out->is_timed_out = request->timeout_s > 0.0 &&
                             (double)(clock_ns() - start) > request->timeout_s * 1e9;
         if (out->is_interrupted || out->is_timed_out) {
-            end_child(child, out);
+            end_child(child, request, out);
             return;
         }
         if (signal < 0 && errno == EAGAIN && request->tick)
@@ -107,7 +126,7 @@ static void wait_for(pid_t child, const struct sweep_child_request *request,
 
 enum status sweep_child_run(const struct sweep_child_request *request, struct sweep_child_end *out)
 {
-    *out = (struct sweep_child_end){0};
+    *out = (struct sweep_child_end){.is_launcher = request->is_launcher};
     const pid_t parent = getpid();
     pid_t child = fork();
     if (child < 0)
@@ -117,6 +136,7 @@ enum status sweep_child_run(const struct sweep_child_request *request, struct sw
     setpgid(child, child);
     wait_for(child, request, out);
     if (out->exit_code == EXIT_NO_START)
-        return FAIL(ERR_IO, "cannot start this program again as a child");
+        return FAIL(ERR_IO, "cannot start %s", request->is_launcher ? request->argv[0]
+                                                                    : "this program again as a child");
     return OK;
 }

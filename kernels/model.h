@@ -32,6 +32,8 @@ struct model_shape {
 struct model_hints {
     int heads, patch, vae_factor, classes;
     const char *kind; /* "dit", "video" */
+    const char *known_sha256; /* of a file that another process has hashed and checked for non-finite
+                                 weights: this one reads only what it needs */
 };
 
 struct model;
