@@ -1,5 +1,6 @@
 /* ulysses, ring, usp, tsp and dsp compute what serial computes: golden files, every shape and number of
- * ranks, guidance, reduced precision, refusals. What they send is in test_sequence_bytes.c. */
+ * ranks, guidance, reduced precision, slow messages, failures, refusals. What they send is in test_sequence_bytes.c. */
+#include "common/fault.h"
 #include "tests/run_point.h"
 
 #include <setjmp.h>
@@ -212,6 +213,55 @@ static void test_bf16(void **state)
     expect_within_noise(VIDEO "resolution=6x10 frames=5 device=ref dtype=bf16", on_videos);
 }
 
+/* ---- slow and failing ranks ---- */
+
+/* Messages that arrive late change nothing: every buffer is waited for before it is used again. */
+static void expect_same_when_late(const char *shape, const char *const *strategies)
+{
+    for (const char *const *s = strategies; *s; s++) {
+        struct run_point prompt, late;
+        run_point_well(&prompt, "%s strategy=%s gpus=4", shape, *s);
+        assert_int_equal(fault_set(NULL, "1", NULL, "1:300"), OK);
+        run_point(&late, "%s strategy=%s gpus=4", shape, *s);
+        assert_int_equal(fault_set(NULL, NULL, NULL, NULL), OK);
+        assert_int_equal(late.status, OK);
+        assert_true(run_point_distance_to(&late, &prompt) <= 0);
+        run_point_free(&prompt);
+        run_point_free(&late);
+    }
+}
+
+static void test_late_messages(void **state)
+{
+    (void)state;
+    expect_same_when_late(IMAGE "resolution=6x10 steps=1", on_images);
+    expect_same_when_late(VIDEO "resolution=6x10 steps=1 frames=5", on_videos);
+}
+
+/* Whatever call fails, all ranks end, and the first failure is the one reported. */
+static void expect_failures(const char *shape, const char *const *strategies)
+{
+    for (const char *const *s = strategies; *s; s++)
+        for (int call = 0; call < 8; call += 3) {
+            struct run_point run;
+            char where[16];
+            snprintf(where, sizeof where, "1:%d", call);
+            assert_int_equal(fault_set(where, NULL, NULL, NULL), OK);
+            run_point(&run, "%s strategy=%s gpus=4", shape, *s);
+            assert_int_equal(fault_set(NULL, NULL, NULL, NULL), OK);
+            if (run.status != ERR_INTERNAL)
+                fail_msg("%s, %s, call %d: %s", shape, *s, call, status_name(run.status));
+            run_point_free(&run);
+        }
+}
+
+static void test_injected_failures(void **state)
+{
+    (void)state;
+    expect_failures(IMAGE "resolution=6x10", on_images);
+    expect_failures(VIDEO "resolution=6x10 frames=5", on_videos);
+}
+
 /* ---- refusals ---- */
 
 static void expect_refusal(const char *arguments, const char *reason)
@@ -245,6 +295,7 @@ int main(void)
         cmocka_unit_test(test_images_equal_serial), cmocka_unit_test(test_videos_equal_serial),
         cmocka_unit_test(test_usp_degrees),         cmocka_unit_test(test_usp_default_degree),
         cmocka_unit_test(test_cfg_degree),          cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_late_messages),       cmocka_unit_test(test_injected_failures),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
