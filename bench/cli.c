@@ -8,7 +8,8 @@
 
 static const struct command *const commands[] = {
     &command_run,  &command_sweep, &command_verify, &command_plot,
-    &command_list, &command_info,  &command_validate,  NULL,
+    &command_list, &command_info,  &command_validate,
+    &command_calibrate,  NULL,
 };
 
 const struct command *const *cli_commands(void)

@@ -1,0 +1,81 @@
+/* A platform calibrated on this machine predicts its own runs. Other work on the machine only makes runs
+ * slower, so the fastest of several counts on both sides. */
+#include "bench/calibrate_host.h"
+#include "bench/launch.h"
+#include "tests/run_point.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ATTEMPTS = 6 };
+#define WITHIN 2.0 /* a factor: one figure for all sizes of product, and caches that are not modelled */
+#define POINT "model=dit-s-2 resolution=256 steps=1 repeat=3 warmup-runs=1 strategy=%s gpus=%d "
+
+static double measured_us(const char *strategy, int gpus)
+{
+    struct run_point run;
+    run_point_well(&run, POINT "device=%s", strategy, gpus, device_list()[0]->name);
+    double least = INFINITY;
+    for (int i = 0; i < run.measured.repeat; i++)
+        least = fmin(least, run.measured.latency_us[i]);
+    run_point_free(&run);
+    return least;
+}
+
+static double predicted_us(const struct platform *p, const char *strategy, int gpus)
+{
+    char line[256], *rest = NULL;
+    struct option_set o;
+    struct point point;
+    struct measurement m;
+    const struct measure_request request = {.want_output = false};
+    assert_int_equal(point_options_init(&o), OK);
+    snprintf(line, sizeof line, POINT, strategy, gpus);
+    for (char *word = strtok_r(line, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        char *equals = strchr(word, '=');
+        *equals = '\0';
+        assert_int_equal(option_assign(&o, word, equals + 1), OK);
+    }
+    if (point_resolve_on(&o, p, &point) != OK || measure_point(&point, &request, &m) != OK)
+        fail_msg("%s", status_first()->text);
+    double us = m.latency_us[0];
+    measure_free(&m);
+    point_close(&point);
+    option_set_free(&o);
+    return us;
+}
+
+static void predicts_itself(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *strategy;
+        int gpus;
+    } cases[] = {{"serial", 1}, {"tp", 2}};
+    for (int c = 0; c < 2 && cases[c].gpus <= launch_usable_cores(); c++) {
+        double real = INFINITY, predicted = INFINITY;
+        for (int i = 0; i < ATTEMPTS && !(real < WITHIN * predicted && predicted < WITHIN * real); i++) {
+            struct platform p;
+            assert_int_equal(calibrate_host(device_list()[0], &p), OK);
+            predicted = fmin(predicted, predicted_us(&p, cases[c].strategy, cases[c].gpus));
+            real = fmin(real, measured_us(cases[c].strategy, cases[c].gpus));
+        }
+        if (!(real < WITHIN * predicted && predicted < WITHIN * real))
+            fail_msg("%s on %d: measured %g us, predicted %g us", cases[c].strategy, cases[c].gpus, real,
+                     predicted);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(predicts_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
