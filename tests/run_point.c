@@ -5,10 +5,14 @@
 
 #include <cjson/cJSON.h>
 #include <math.h>
+#include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 static const char *root(void)
 {
@@ -152,6 +156,33 @@ const char *run_point_check_bytes(const struct run_point *run)
             return wrong;
     }
     return NULL;
+}
+
+void run_point_well(struct run_point *run, const char *arguments, ...)
+{
+    char line[4096];
+    va_list args;
+    va_start(args, arguments);
+    vsnprintf(line, sizeof line, arguments, args);
+    va_end(args);
+    run_point(run, "%s", line);
+    if (run->status != OK)
+        fail_msg("%s: %s", line, run->failure.text);
+    const char *wrong = run->measured.repeat > 0 ? run_point_check_bytes(run) : NULL;
+    if (wrong)
+        fail_msg("%s: %s", line, wrong);
+}
+
+void run_point_expect_equal(const char *a, const char *b, double tolerance)
+{
+    struct run_point left, right;
+    run_point_well(&left, "%s", a);
+    run_point_well(&right, "%s", b);
+    double distance = run_point_distance_to(&left, &right);
+    if (!(distance <= tolerance))
+        fail_msg("%s against %s: relative L2 %g > %g", a, b, distance, tolerance);
+    run_point_free(&left);
+    run_point_free(&right);
 }
 
 /* ---- golden cases ---- */

@@ -17,10 +17,15 @@ struct run_point {
  * names without dashes; file names are relative to the source root. Later arguments win. Measures one
  * timed run without warm-up and the error run unless repeat and warmup-runs are given. */
 void run_point(struct run_point *run, const char *arguments, ...) PRINTF_LIKE(2, 3);
+/* The same; fails the test unless it ends well and the bytes are right (run_point_check_bytes). */
+void run_point_well(struct run_point *run, const char *arguments, ...) PRINTF_LIKE(2, 3);
 void run_point_free(struct run_point *run);
 /* Relative L2 distance of two final latents; INFINITY when sizes differ or a value is not finite. */
 double run_point_distance(const struct run_point *run, const float *values, size_t count);
 double run_point_distance_to(const struct run_point *run, const struct run_point *reference);
+/* Fails the test unless both points end well and their last latents are within the tolerance; 0: the same
+ * bits. */
+void run_point_expect_equal(const char *a, const char *b, double tolerance);
 /* Bytes sent by a rank in one timed run: of one op and traffic over both phases; of all. */
 uint64_t run_point_sent(const struct run_point *run, int rank, enum comm_op op, enum traffic traffic);
 uint64_t run_point_sent_all(const struct run_point *run, int rank);
