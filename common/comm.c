@@ -169,6 +169,11 @@ static enum status begin(struct comm *c, struct comm_request *r)
     return c->ops->start(c->backend, r);
 }
 
+static bool is_even(const size_t *counts, int n)
+{
+    return counts == NULL || memcmp(counts, counts + 1, (size_t)(n - 1) * sizeof *counts) == 0;
+}
+
 static enum status start(struct comm *c, const struct comm_call *call, struct comm_request *request)
 {
     if (is_skipped(c))
@@ -178,6 +183,8 @@ static enum status start(struct comm *c, const struct comm_call *call, struct co
     ASSERT(!comm_is_pending(r));
     *r = (struct comm_request){.comm = c, .call = *call, .layer = -1, .patch = -1, .step = -1};
     r->sequence = c->sequence++;
+    if (!call->is_even) /* an even form knows; a thousand parts are slow to look at */
+        r->call.is_even = is_even(call->send_counts, c->nranks) && is_even(call->recv_counts, c->nranks);
     if (c->meter != NULL) {
         r->layer = c->meter->layer;
         r->patch = c->meter->patch;
@@ -384,7 +391,10 @@ enum status comm_all_gather(struct comm *c, enum traffic traffic, enum dtype dty
 {
     const struct even_table *even;
     TRY(even_table(c, count, &even));
-    return comm_all_gatherv(c, traffic, dtype, send, recv, even->counts, even->offsets, request);
+    struct comm_call call = {.op = COMM_ALL_GATHER, .traffic = traffic, .dtype = dtype, .send = send,
+                             .recv = recv, .is_even = true, .recv_counts = even->counts,
+                             .recv_offsets = even->offsets};
+    return start(c, &call, request);
 }
 
 enum status comm_reduce_scatter(struct comm *c, enum traffic traffic, enum dtype dtype,
@@ -393,8 +403,10 @@ enum status comm_reduce_scatter(struct comm *c, enum traffic traffic, enum dtype
 {
     const struct even_table *even;
     TRY(even_table(c, count, &even));
-    return comm_reduce_scatterv(c, traffic, dtype, send, recv, even->counts, even->offsets,
-                                request);
+    struct comm_call call = {.op = COMM_REDUCE_SCATTER, .traffic = traffic, .dtype = dtype, .send = send,
+                             .recv = recv, .is_even = true, .send_counts = even->counts,
+                             .send_offsets = even->offsets};
+    return start(c, &call, request);
 }
 
 enum status comm_all_to_all(struct comm *c, enum traffic traffic, enum dtype dtype,
@@ -403,6 +415,9 @@ enum status comm_all_to_all(struct comm *c, enum traffic traffic, enum dtype dty
 {
     const struct even_table *even;
     TRY(even_table(c, count, &even));
-    return comm_all_to_allv(c, traffic, dtype, send, even->counts, even->offsets, recv,
-                            even->counts, even->offsets, request);
+    struct comm_call call = {.op = COMM_ALL_TO_ALL, .traffic = traffic, .dtype = dtype, .send = send,
+                             .recv = recv, .is_even = true, .send_counts = even->counts,
+                             .send_offsets = even->offsets, .recv_counts = even->counts,
+                             .recv_offsets = even->offsets};
+    return start(c, &call, request);
 }

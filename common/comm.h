@@ -84,6 +84,7 @@ struct comm_call {
     const size_t *send_counts, *send_offsets;  /* all_to_all, reduce_scatter: part for each rank */
     const size_t *recv_counts, *recv_offsets;  /* all_gather, all_to_all: part from each rank */
     size_t recv_count;                         /* recv, sendrecv: elements to receive */
+    bool is_even; /* found by the wrapper: all parts of a table are equal, so the first speaks for all */
     int root, to, from;                        /* broadcast; send, sendrecv; recv, sendrecv */
 };
 

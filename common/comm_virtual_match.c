@@ -23,15 +23,15 @@ static uint64_t most(uint64_t a, uint64_t b)
 
 /* ---- comparing ---- */
 
-static bool same_parts(const size_t *a, const size_t *b, int n)
+static bool same_parts(const size_t *a, const size_t *b, int n, bool are_even)
 {
-    return a == b || memcmp(a, b, (size_t)n * sizeof *a) == 0;
+    return a == b || memcmp(a, b, (are_even ? 1 : (size_t)n) * sizeof *a) == 0;
 }
 
 static void compare_parts(struct virtual_group *g, struct virtual_operation *op, int rank,
-                          const size_t *mine, const size_t *first)
+                          const size_t *mine, const size_t *first, bool are_even)
 {
-    if (same_parts(mine, first, g->nranks))
+    if (same_parts(mine, first, g->nranks, are_even))
         return;
     int r = 0;
     while (mine[r] == first[r])
@@ -46,6 +46,7 @@ static void compare(struct virtual_group *g, struct virtual_operation *op, int r
 {
     const struct comm_call *first = &op->each.call;
     int there = g->team_ranks[op->each.first_poster], here = g->team_ranks[rank];
+    bool are_even = call->is_even && first->is_even;
     if (call->op != first->op || call->dtype != first->dtype || call->root != first->root)
         mismatched(op, "rank %d started %s of %s with root %d, rank %d %s of %s with root %d", there,
                    comm_op_name(first->op), dtype_name(first->dtype), first->root, here,
@@ -54,9 +55,9 @@ static void compare(struct virtual_group *g, struct virtual_operation *op, int r
         mismatched(op, "%s: %zu elements on rank %d, %zu on rank %d", comm_op_name(call->op),
                    first->count, there, call->count, here);
     else if (call->op == COMM_ALL_GATHER)
-        compare_parts(g, op, rank, call->recv_counts, first->recv_counts);
+        compare_parts(g, op, rank, call->recv_counts, first->recv_counts, are_even);
     else if (call->op == COMM_REDUCE_SCATTER)
-        compare_parts(g, op, rank, call->send_counts, first->send_counts);
+        compare_parts(g, op, rank, call->send_counts, first->send_counts, are_even);
 }
 
 /* ---- all-to-all ---- */
@@ -67,11 +68,12 @@ struct port {
     bool is_even; /* every part is as large as `even` */
 };
 
-static struct port add_parts(const struct virtual_group *g, int rank, const size_t *counts, size_t even)
+static struct port add_parts(const struct virtual_group *g, int rank, const size_t *counts, bool is_even,
+                             size_t even)
 {
     int n = g->nranks;
     size_t near = 0, far = 0;
-    if (counts[0] == even && memcmp(counts, counts + 1, (size_t)(n - 1) * sizeof *counts) == 0)
+    if (is_even && counts[0] == even)
         return (struct port){.near = even * (size_t)(n - 1),
                              .far = even * (size_t)(n - g->node_members[rank]), .is_even = true};
     for (int q = 0; q < n; q++) {
@@ -91,8 +93,8 @@ static bool note_parts(struct virtual_group *g, struct virtual_operation *op, in
         return false;
     op->parts[rank] = call->send_counts;
     op->parts[n + (size_t)rank] = call->recv_counts;
-    struct port out = add_parts(g, rank, call->send_counts, even);
-    struct port in = add_parts(g, rank, call->recv_counts, even);
+    struct port out = add_parts(g, rank, call->send_counts, call->is_even, even);
+    struct port in = add_parts(g, rank, call->recv_counts, call->is_even, even);
     g->moved[rank] += out.near * e;
     op->each.bytes = most(op->each.bytes, most(out.near, in.near) * e);
     op->each.far_bytes = most(op->each.far_bytes, most(out.far, in.far) * e);

@@ -194,8 +194,11 @@ enum status sharded_run(struct sharded_route *r, struct devmem src, struct devme
                              NULL));
     else {
         TRY(pack(r, src, &message));
-        TRY(comm_all_to_allv(r->comm, r->traffic, dtype, message, r->send_counts, r->send_offsets,
-                             received, r->recv_counts, r->recv_offsets, NULL));
+        if (r->is_even)
+            TRY(comm_all_to_all(r->comm, r->traffic, dtype, message, received, r->send_counts[0], NULL));
+        else
+            TRY(comm_all_to_allv(r->comm, r->traffic, dtype, message, r->send_counts,
+                                 r->send_offsets, received, r->recv_counts, r->recv_offsets, NULL));
     }
     return unpack(r, dst);
 }
@@ -207,11 +210,14 @@ static void fill_tables(struct sharded_route *r, size_t *sent, size_t *received)
 {
     int ranks = comm_nranks(r->comm), me = comm_rank(r->comm);
     *sent = *received = 0;
+    r->is_even = true;
     for (int peer = 0; peer < ranks; peer++) {
         r->send_offsets[peer] = *sent;
         r->recv_offsets[peer] = *received;
         r->send_counts[peer] = block_elements(&r->shape, ranks, r->from, r->to, me, peer);
         r->recv_counts[peer] = block_elements(&r->shape, ranks, r->from, r->to, peer, me);
+        r->is_even = r->is_even && r->send_counts[peer] == r->send_counts[0] &&
+                     r->recv_counts[peer] == r->send_counts[0];
         *sent += r->send_counts[peer];
         *received += r->recv_counts[peer];
     }

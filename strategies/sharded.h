@@ -41,6 +41,7 @@ struct sharded_route {
     size_t packed_elements;
     size_t send_counts[COMM_MAX_RANKS], send_offsets[COMM_MAX_RANKS];
     size_t recv_counts[COMM_MAX_RANKS], recv_offsets[COMM_MAX_RANKS];
+    bool is_even; /* every part sent or received is as large as the first */
 };
 
 /* Allocates message buffers from rank->scratch; the ranks are those of `comm`. */
