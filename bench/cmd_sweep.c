@@ -142,11 +142,13 @@ static void run_inside(char **argv, struct sweep_child_end *end)
 static enum status start_child(struct sweep *sweep, char **argv, bool is_launcher,
                                struct sweep_child_end *end)
 {
-    char messages[FILES_PATH];
+    char messages[FILES_PATH], result[FILES_PATH];
     folder_path(sweep, "messages", messages);
+    folder_path(sweep, "record.jsonl", result);
     const struct sweep_child_request request = {
         .argv = argv,
         .is_launcher = is_launcher,
+        .result_path = result,
         .timeout_s = option_real(&sweep->options, &opt_point_timeout),
         .memory_bytes = (uint64_t)option_int(&sweep->options, &opt_point_memory) << 20,
         .stderr_path = messages,

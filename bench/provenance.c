@@ -84,3 +84,40 @@ void provenance_add(cJSON *record, int argc, char *const *argv, const char *star
             json_add_text(environment, allowed_environment[i], value);
     }
 }
+
+/* Ranks on the host of `rank`; 0 when an earlier rank has counted them. */
+static int host_ranks(int rank, int nranks)
+{
+    struct launch_place own, other;
+    int count = 0;
+    launch_place(rank, &own);
+    for (int r = 0; r < nranks; r++) {
+        launch_place(r, &other);
+        if (strcmp(own.host, other.host) != 0)
+            continue;
+        if (r < rank)
+            return 0;
+        count++;
+    }
+    return count;
+}
+
+void provenance_add_mpi(cJSON *record, int nranks)
+{
+    cJSON *mpi = json_add_object(cJSON_GetObjectItemCaseSensitive(record, "provenance"), "mpi");
+    json_add_text(mpi, "library", launch_library());
+    cJSON *hosts = json_add_array(mpi, "hosts"), *cores = json_add_array(mpi, "cores");
+    cJSON *bound = json_add_array(mpi, "bound");
+    for (int r = 0; r < nranks; r++) {
+        struct launch_place place;
+        launch_place(r, &place);
+        json_add_text(cores, NULL, place.cores);
+        json_add_bool(bound, NULL, place.is_bound);
+        int ranks = host_ranks(r, nranks);
+        if (ranks == 0)
+            continue;
+        cJSON *host = json_add_object(hosts, NULL);
+        json_add_text(host, "name", place.host);
+        json_add_i64(host, "ranks", ranks);
+    }
+}

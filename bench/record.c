@@ -1,6 +1,7 @@
 /* Assembles a record. */
 #include "bench/record.h"
 
+#include "bench/launch.h"
 #include "bench/provenance.h"
 #include "bench/stats.h"
 
@@ -426,5 +427,7 @@ cJSON *record_build(const struct record_facts *facts)
         add_error(record, facts->error, facts->error_reason);
     }
     provenance_add(record, facts->argc, facts->argv, facts->start, facts->end);
+    if (launch_library() && point->transport && strcmp(point->transport->name, "mpi") == 0)
+        provenance_add_mpi(record, point->nranks);
     return record;
 }

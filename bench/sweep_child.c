@@ -10,11 +10,13 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { EXIT_NO_START = 127 };
+enum { RESULT_GRACE_S = 5 };
 enum { LAUNCHER_TURN_NS = 50 * 1000 * 1000, LAUNCHER_TURNS = 100 };
 
 static void wanted_signals(sigset_t *set)
@@ -103,11 +105,23 @@ static void end_child(pid_t child, const struct sweep_child_request *request,
     out->signal = SIGKILL;
 }
 
+/* Whether the result was written long ago; *since_ns, from 0, is kept between calls. */
+static bool outlives_result(const struct sweep_child_request *request, int64_t *since_ns)
+{
+    struct stat info;
+    if (!request->is_launcher || !request->result_path)
+        return false;
+    if (*since_ns == 0 && stat(request->result_path, &info) == 0 && info.st_size > 0)
+        *since_ns = clock_ns();
+    return *since_ns != 0 && clock_ns() - *since_ns > INT64_C(1000000000) * RESULT_GRACE_S;
+}
+
 static void wait_for(pid_t child, const struct sweep_child_request *request,
                      struct sweep_child_end *out)
 {
     const int64_t start = clock_ns();
     const struct timespec second = {.tv_sec = 1};
+    int64_t result_ns = 0;
     sigset_t set;
     wanted_signals(&set);
     while (!has_ended(child, out)) {
@@ -115,7 +129,7 @@ static void wait_for(pid_t child, const struct sweep_child_request *request,
         out->is_interrupted = signal == SIGINT || signal == SIGTERM;
         out->is_timed_out = request->timeout_s > 0.0 &&
                             (double)(clock_ns() - start) > request->timeout_s * 1e9;
-        if (out->is_interrupted || out->is_timed_out) {
+        if (out->is_interrupted || out->is_timed_out || outlives_result(request, &result_ns)) {
             end_child(child, request, out);
             return;
         }

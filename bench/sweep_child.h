@@ -9,6 +9,8 @@
 struct sweep_child_request {
     char *const *argv;       /* NULL-terminated */
     bool is_launcher;        /* argv[0] is a program that starts this one; else this program itself */
+    const char *result_path; /* OPTIONAL: a launcher that lives on for 5 s after this file was written is
+                                ended: it may wait for hosts that it cannot reach any more */
     double timeout_s;        /* 0: none */
     uint64_t memory_bytes;   /* of private writable memory; 0: no limit */
     const char *stderr_path; /* file that takes the child's messages */

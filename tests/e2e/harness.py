@@ -5,14 +5,18 @@ usage of every check: SCRIPT BENCH SOURCE_ROOT; the last line is "N passed, M fa
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import traceback
 
 import jsonschema
+import numpy
 
 BENCH, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+if not os.access(BENCH, os.X_OK):
+    sys.exit(f"{BENCH}: no program there")
 TINY = os.path.join(ROOT, "tests/models/tiny.safetensors")
 with open(os.path.join(ROOT, "results/schema.json")) as file:
     SCHEMA = jsonschema.Draft202012Validator(json.load(file))
@@ -43,6 +47,18 @@ def parse(text):
 def read(path):
     with open(path, encoding="utf-8") as file:
         return parse(file.read())
+
+
+def tensors(path):
+    """Name to array, of a file with F32 tensors."""
+    with open(path, "rb") as file:
+        data = file.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: numpy.frombuffer(data[8 + size:], "<f4", int(numpy.prod(t["shape"])),
+                                   t["data_offsets"][0]).reshape(t["shape"])
+            for name, t in header.items()}
 
 
 def run_small(*words, env=None):

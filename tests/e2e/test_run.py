@@ -7,18 +7,7 @@ import subprocess
 import numpy
 
 import harness
-from harness import bench, run_small
-
-
-def tensors(path):
-    with open(path, "rb") as file:
-        data = file.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
-    header.pop("__metadata__", None)
-    return {name: numpy.frombuffer(data[8 + size:], "<f4", int(numpy.prod(t["shape"])),
-                                   t["data_offsets"][0]).reshape(t["shape"])
-            for name, t in header.items()}
+from harness import bench, run_small, tensors
 
 
 def record_of_tp(folder):
