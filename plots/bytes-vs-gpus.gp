@@ -9,10 +9,10 @@ do for [p=1:panels] {
     set rmargin at screen right(p)
     set title panel_title[p] offset 0, -0.6
     set xlabel 'Ranks'
-    set ylabel (p == 1 ? 'Sent per rank and step (KiB)' : '')
+    if (p == 1) { set label 2 'Sent per rank and step (KiB)' at screen label_x, graph 0.5 center rotate } else { unset label 2 }
     if (p == 1) { set key at screen 0.5, key_height center top maxrows key_rows samplen 3 } else { set key off }
     plot for [i=panel_first[p]:panel_last[p]] data index i using 1:2:3:4 with yerrorlines \
-        lc rgb colour(strategy[i+1]) dt dash(variant[i+1]) pt point(variant[i+1]) ps 0.55 title columnheader(1)
+        lc rgb colour(strategy[i+1]) dt dash(variant[i+1]) pt point(variant[i+1]) ps size title columnheader(1)
 }
 unset multiplot
 set output

@@ -5,7 +5,8 @@ if (!exists("output")) output = name . '.' . format
 panels = |panel_title|
 most_series = 0
 do for [p=1:panels] { n = panel_last[p] - panel_first[p] + 1; if (n > most_series) { most_series = n } }
-width_cm = panels > 1 ? 5.9 * panels + 0.6 : 11
+panel_cm = panels > 1 ? 5.9 : 10.4
+width_cm = panels * panel_cm + 0.6
 key_columns = int(width_cm / 5.2) # gnuplot drops entries that do not fit
 key_rows = (most_series + key_columns - 1) / key_columns
 height_cm = 6.2 + 0.36 * key_rows
@@ -16,6 +17,7 @@ if (format eq 'pdf') {
 } else {
     set terminal svg font 'DejaVu Sans,12' size int(width_cm * 44), int(height_cm * 44) linewidth 1.5 background rgb 'white'
 } }
+size = format eq 'pdf' ? 0.55 : 0.85
 set output output
 colour(s) = \
     s eq 'serial'       ? '#000000' : s eq 'tp'         ? '#0072B2' : s eq 'tp-sp'   ? '#56B4E9' : \
@@ -35,5 +37,7 @@ if (strlen(note)) { set label 1 note at screen 0.01, 0.015 left font ',7' tc rgb
 key_height = (0.55 + 0.36 * key_rows) / height_cm
 set tmargin at screen 0.93
 set bmargin at screen key_height + 1.0 / height_cm
-left(p) = (p - 1.0) / panels + 0.85 / width_cm + (p == 1 ? 0.5 / width_cm : 0.35 / width_cm)
-right(p) = real(p) / panels - 0.25 / width_cm
+left(p) = (0.6 + (p - 1) * panel_cm + 1.25) / width_cm
+right(p) = (0.6 + p * panel_cm - 0.25) / width_cm
+# The label of the y axis has a place of its own: gnuplot drops one that wide tics push off the canvas.
+label_x = 0.35 / width_cm

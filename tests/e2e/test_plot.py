@@ -22,19 +22,22 @@ def every_figure(folder):
     done = bench("plot", out, "-o", figures)
     assert done.returncode == 0, done.stderr
     made = sorted(os.listdir(figures))
-    names = ["bytes-vs-gpus", "error-per-step", "error-vs-staleness", "latency-vs-gpus"]
+    labels = {"bytes-vs-gpus": ("Ranks", "(KiB)"), "error-per-step": ("Denoising step", "relative L2"),
+              "error-vs-staleness": ("(steps)", "relative L2"), "latency-vs-gpus": ("Ranks", "(ms)")}
+    names = sorted(labels)
     assert made == sorted(f"{n}.{e}" for n in names for e in ("dat", "gp", "pdf", "svg")), made
     for name in names:
         with open(os.path.join(figures, name + ".svg"), encoding="utf-8") as file:
             svg = file.read()
         assert svg.rstrip().endswith("</svg>")
-        assert "8 pixels" in svg and "12 pixels" in svg, name
+        for part in ("8 pixels", "12 pixels", *labels[name]):
+            assert part in svg, (name, part)
         with open(os.path.join(figures, name + ".pdf"), "rb") as file:
             assert file.read(5) == b"%PDF-"
     with open(os.path.join(figures, "error-vs-staleness.svg")) as file:
         svg = file.read()
     assert re.search(r"rgb\( *213, *94, *0\)", svg), "tp-stale has another colour"
-    assert "relative L2" in svg and "peers, 3 ranks" in svg
+    assert "peers, 2 ranks" in svg and "peers, 3 ranks" in svg
 
 
 def data_are_the_records(folder):
