@@ -18,7 +18,7 @@ static const struct device_ops *devices[DEVICES_MAX + 1] = {
     &device_cpu,
 #endif
     &device_ref,
-    NULL,
+    &device_sim,
 };
 
 const struct device_ops *const *device_list(void)
@@ -284,6 +284,39 @@ enum status device_add_rows(struct device *d, const struct add_rows_call *call)
     struct span span;
     TRY(span_begin(d, "add_rows", &span));
     TRY(d->ops->add_rows(d, call));
+    return span_end(d, &span);
+}
+
+static enum status check_code(const struct device *d, const struct code_call *call)
+{
+    ASSERT(is_given(call->base) && is_given(call->codes));
+    ASSERT(call->bits >= 2 && call->bits <= 8);
+    return d->ops->encode != NULL && d->ops->decode != NULL
+               ? OK
+               : FAIL(ERR_UNSUPPORTED, "device %s has no codes of changes", d->ops->name);
+}
+
+enum status device_encode(struct device *d, const struct code_call *call)
+{
+    if (call->rows == 0 || call->width == 0 || is_skipped(d))
+        return OK;
+    ASSERT(is_given(call->x));
+    TRY(check_code(d, call));
+    struct span span;
+    TRY(span_begin(d, "encode", &span));
+    TRY(d->ops->encode(d, call));
+    return span_end(d, &span);
+}
+
+enum status device_decode(struct device *d, const struct code_call *call)
+{
+    if (call->rows == 0 || call->width == 0 || is_skipped(d))
+        return OK;
+    ASSERT_CMP(call->parts, >=, 1);
+    TRY(check_code(d, call));
+    struct span span;
+    TRY(span_begin(d, "decode", &span));
+    TRY(d->ops->decode(d, call));
     return span_end(d, &span);
 }
 

@@ -16,6 +16,7 @@
 #include "common/dtype.h"
 #include "common/lane.h"
 #include "common/meter.h"
+#include "common/platform.h"
 #include "common/team.h"
 #include <stdbool.h>
 
@@ -54,7 +55,7 @@ struct attention_call {
  *   l = log(exp(l_acc) + exp(l_new)),  o_acc = o_acc exp(l_acc - l) + o_new exp(l_new - l),  l_acc = l
  * without overflow; -infinity means "empty": that side's o is not used, whatever it holds. o_acc: f,
  * contiguous [n0, n1, heads, nq, head_dim]; lse_acc: f [n0, n1, heads, nq]; o_new: T through its view;
- * lse_new: f, contiguous. */
+ * lse_new: f, contiguous. Both sides empty: o_acc = 0. */
 struct merge_call {
     size_t n0, n1, heads, nq, head_dim;
     struct devmem o_acc, lse_acc, lse_new;
@@ -119,6 +120,34 @@ struct ddim_call {
     struct devmem latent, noise;
 };
 
+/* Changes as small codes, in groups of DEVICE_CODE_GROUP elements of a row (the last group of a row may be
+ * shorter): `bits` (2 to 8) a code, one fp32 step a group. A group's message is its step followed by
+ * floor(32 / bits) codes a word, the first in the lowest bits, and level = code - q with
+ * q = 2^(bits-1) - 1.
+ *   encode: step = max |x - base| / q, level = x - base over step, rounded to nearest even and at
+ *           most q in size; writes codes, leaves base. A step of 0 has levels of 0.
+ *   decode: base += level * step of each of `parts` arrays of codes, one after the other; then y = base
+ *           where y is given.
+ * Equal codes change equal bases by equal bits, so encoder and peers keep the same base when all of them
+ * decode, and what rounding left out is part of the next change (error feedback). x: `dtype` [rows, width],
+ * encode's only. base: f [rows, width]. y: T [rows, width] or NONE, decode's only. codes: 32-bit words
+ * [parts, rows, device_code_words]; encode writes one part. */
+enum { DEVICE_CODE_GROUP = 128 };
+struct code_call {
+    size_t rows, width, parts;
+    int bits;
+    enum dtype dtype;
+    struct devmem x, base, y, codes;
+};
+
+/* Words of one row's codes. */
+static inline size_t device_code_words(size_t width, int bits)
+{
+    size_t per_word = 32 / (size_t)bits, rest = width % DEVICE_CODE_GROUP;
+    return width / DEVICE_CODE_GROUP * (1 + (DEVICE_CODE_GROUP + per_word - 1) / per_word) +
+           (rest > 0 ? 1 + (rest + per_word - 1) / per_word : 0);
+}
+
 /* dst[r] = src[r] + table[first + (r / batch / inner) % period]. src, dst: T [rows, width], dst == src
  * allowed; table: T [first + period, width] or more. Adds position embeddings: inner 1, period S
  * (space); inner S (time). */
@@ -132,7 +161,7 @@ struct device;
 struct device_config {
     int rank, nranks, threads;
     enum dtype dtype;
-    const char *platform; /* sim: platform file or name; else NULL */
+    const struct platform *platform; /* sim: what it simulates, outlives the device; else NULL */
 };
 
 struct device_ops {
@@ -156,6 +185,9 @@ struct device_ops {
     enum status (*guide)(struct device *, const struct guide_call *);
     enum status (*ddim)(struct device *, const struct ddim_call *);
     enum status (*add_rows)(struct device *, const struct add_rows_call *);
+    /* OPTIONAL, both or neither; without them the wrappers return ERR_UNSUPPORTED. */
+    enum status (*encode)(struct device *, const struct code_call *);
+    enum status (*decode)(struct device *, const struct code_call *);
     /* dst = silu(src), T [n]; dst == src allowed. */
     enum status (*silu)(struct device *, struct devmem dst, struct devmem src, size_t n);
     /* Sets bytes to zero. */
@@ -206,6 +238,8 @@ enum status device_noise(struct device *, const struct noise_call *) WARN_UNUSED
 enum status device_guide(struct device *, const struct guide_call *) WARN_UNUSED;
 enum status device_ddim(struct device *, const struct ddim_call *) WARN_UNUSED;
 enum status device_add_rows(struct device *, const struct add_rows_call *) WARN_UNUSED;
+enum status device_encode(struct device *, const struct code_call *) WARN_UNUSED;
+enum status device_decode(struct device *, const struct code_call *) WARN_UNUSED;
 enum status device_silu(struct device *, struct devmem dst, struct devmem src, size_t n) WARN_UNUSED;
 enum status device_zero(struct device *, struct devmem dst, size_t bytes) WARN_UNUSED;
 enum status device_convert(struct device *, enum dtype to, struct devmem dst, enum dtype from,

@@ -37,6 +37,8 @@ enum status device_host_noise(struct device *, const struct noise_call *);
 enum status device_host_guide(struct device *, const struct guide_call *);
 enum status device_host_ddim(struct device *, const struct ddim_call *);
 enum status device_host_add_rows(struct device *, const struct add_rows_call *);
+enum status device_host_encode(struct device *, const struct code_call *);
+enum status device_host_decode(struct device *, const struct code_call *);
 enum status device_host_zero(struct device *, struct devmem dst, size_t bytes);
 enum status device_host_convert(struct device *, enum dtype to, struct devmem dst, enum dtype from,
                                 struct devmem src, size_t n);

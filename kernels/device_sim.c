@@ -131,20 +131,24 @@ static enum status sim_add_rows(struct device *d, const struct add_rows_call *ca
     return move(d, 3, (double)call->rows * (double)call->width);
 }
 
-/* Reads what changes and the base, writes base and codes. */
+static double code_bytes(const struct code_call *call)
+{
+    return sizeof(uint32_t) * (double)call->rows *
+           (double)device_code_words(call->width, call->bits);
+}
+
 static enum status sim_encode(struct device *d, const struct code_call *call)
 {
-    double words = (double)call->rows * (double)device_code_words(call->width, call->bits);
-    double each = 2 * sizeof(float) + (double)dtype_bytes(call->dtype);
-    double bytes = each * (double)call->rows * (double)call->width + sizeof(uint32_t) * words;
-    return spend(d, sim_cost_bytes(platform_of(d), bytes));
+    double each = sizeof(float) + (double)dtype_bytes(call->dtype);
+    double n = (double)call->rows * (double)call->width;
+    return spend(d, sim_cost_bytes(platform_of(d), each * n + code_bytes(call)));
 }
 
 static enum status sim_decode(struct device *d, const struct code_call *call)
 {
-    double words = (double)call->rows * (double)device_code_words(call->width, call->bits);
-    double bytes = 2 * sizeof(float) * (double)call->rows * (double)call->width;
-    return spend(d, sim_cost_bytes(platform_of(d), bytes + sizeof(uint32_t) * words));
+    double each = 2 * sizeof(float) + (devmem_is_none(call->y) ? 0 : (double)dtype_bytes(d->dtype));
+    double n = (double)call->rows * (double)call->width;
+    return spend(d, sim_cost_bytes(platform_of(d), each * n + (double)call->parts * code_bytes(call)));
 }
 
 static enum status sim_silu(struct device *d, struct devmem dst, struct devmem src, size_t n)

@@ -242,17 +242,30 @@ static struct devmem bias_of(const struct dit_block *b, enum dit_half half)
     return half == DIT_ATTN ? b->proj.bias : b->fc2.bias;
 }
 
-enum status dit_residual(struct dit *dit, int block, enum dit_half half, size_t rows,
-                         struct devmem sum, struct devmem hidden)
+static enum status add_gated(struct dit *dit, int block, enum dit_half half, size_t rows,
+                             struct devmem sum, struct devmem bias, struct devmem hidden)
 {
     struct residual_call call = {.rows = rows, .width = dit->hidden,
                                  .batch = (size_t)dit->problem.batch,
                                  .mod_stride = MODULATIONS * dit->hidden, .x = hidden, .y = sum,
-                                 .bias = bias_of(block_of(dit, block), half)};
+                                 .bias = bias};
     if (half != DIT_CROSS)
         call.gate = modulation_of(dit, block, half, GATE);
-    TRY(device_residual(dit->device, &call));
+    return device_residual(dit->device, &call);
+}
+
+enum status dit_residual(struct dit *dit, int block, enum dit_half half, size_t rows,
+                         struct devmem sum, struct devmem hidden)
+{
+    struct devmem bias = bias_of(block_of(dit, block), half);
+    TRY(add_gated(dit, block, half, rows, sum, bias, hidden));
     return half == DIT_ATTN ? dit_text_attend(dit, block, rows, hidden) : OK;
+}
+
+enum status dit_correct(struct dit *dit, int block, enum dit_half half, size_t rows,
+                        struct devmem change, struct devmem hidden)
+{
+    return add_gated(dit, block, half, rows, change, DEVMEM_NONE, hidden);
 }
 
 enum status dit_finish(struct dit *dit, size_t rows, struct devmem hidden)

@@ -164,6 +164,9 @@ enum status dit_partial_modulated(struct dit *, int block, enum dit_half, const 
  * part.shards_cross. */
 enum status dit_residual(struct dit *, int block, enum dit_half, size_t rows, struct devmem sum,
                          struct devmem hidden) WARN_UNUSED;
+/* hidden += gate * change: what a sum that was added already lacked. Not after DIT_CROSS. */
+enum status dit_correct(struct dit *, int block, enum dit_half, size_t rows, struct devmem change,
+                        struct devmem hidden) WARN_UNUSED;
 /* network = the final layer: T [rows, patch^2 * out_channels], into dit->network. */
 enum status dit_finish(struct dit *, size_t rows, struct devmem hidden) WARN_UNUSED;
 

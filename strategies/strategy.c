@@ -35,10 +35,10 @@ const struct option strategy_opt_refresh = {
     .name = "refresh", .type = OPTION_INT, .fallback = "0", .min = 0, .max = 1000,
     .help = "every so many steps after the warm-up one is synchronous; 0: none", .unit = "steps",
     .is_identity = true};
-static const char *const stale_modes[] = {"all", "peers", NULL};
+static const char *const stale_modes[] = {"all", "peers", "coded", NULL};
 const struct option strategy_opt_stale_mode = {
     .name = "stale-mode", .type = OPTION_CHOICE, .fallback = "all", .choices = stale_modes,
-    .help = "which partial sums are old: everybody's, or only those of the other ranks",
+    .help = "what is old: everybody's partial sums, only those of the other ranks, or all but coded changes",
     .is_identity = true};
 static const char *const stale_transports[] = {"allreduce", "allgather", NULL};
 const struct option strategy_opt_stale_transport = {

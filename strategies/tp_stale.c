@@ -1,133 +1,107 @@
 /* tp-stale: tensor parallelism with stale activations, the question this project was started for.
  *
- * Rank r's half of a block gives a partial sum P_r(i) at step i. Synchronous steps use the sum of all;
- * on stale steps the reduction of P(i) is started and not awaited, and the residual adds, with s the
- * staleness and c the extrapolation,
- *   mode all:    Y   = S(i-s) + c s (S(i-s) - S(i-s-1)),                   S(j) = sum_q P_q(j)
- *   mode peers:  Y_r = P_r(i) + O(i-s) + c s (O(i-s) - O(i-s-1)),          O(j) = S(j) - P_r(j)
- * so communication has s steps to finish. Definitions and byte counts: docs/strategies.md. */
+ * Rank r's half of a block gives a partial sum P_r(i) at step i. Synchronous steps use the sum S(i)
+ * of all; on stale steps the reduction of P(i) is started and not awaited, and the residual adds
+ *   mode all:    Y   = S'                           V' = V(i-s) + w (V(i-s) - V(i-s-1)),
+ *   mode peers:  Y_r = S' + g (P_r(i) - P_r')       V = S or P_r,
+ * with s the staleness, w the share of extrapolation (stale_rules_share) and g = --own-change; g = 1
+ * means a fresh own part and old ones of the others. Communication has s steps to finish.
+ *
+ * With --repair d it has d halves: Y only holds the place of S(i) in the input of the next d halves;
+ * then the hidden state takes gate (S(i) - Y). Mode coded: see stale_coded.h. Definitions and byte
+ * counts: docs/strategies.md. */
 #include "strategies/forward.h"
-
+#include "strategies/stale_coded.h"
+#include "strategies/stale_cost.h"
 #include "strategies/tensor_parallel.h"
 
 #include <stdlib.h>
 
-enum { MODE_ALL, MODE_PEERS };
-enum { TRANSPORT_ALLREDUCE, TRANSPORT_ALLGATHER };
-enum { HALVES_BOTH, HALVES_ATTN, HALVES_MLP };
-
-/* One exchange of one half: what step i leaves for steps i+s and i+s+1. */
+/* One exchange of one half: what step i leaves for later halves and steps. */
 struct slot {
     struct comm_request request;
-    struct devmem sum;  /* allreduce: S(i); allgather: P_q(i) of every rank, in rank order */
-    struct devmem own;  /* peers with allreduce: P_r(i) */
+    struct devmem sum; /* allreduce: S(i); allgather: P_q(i) of every rank, in rank order */
+    struct devmem own; /* peers with allreduce: P_r(i) */
 };
 
 struct tp_stale {
     struct forward forward;
-    int staleness, mode, transport, slots; /* slots: exchanges kept per half of a block */
-    double extrapolate;
-    struct slot *slot;             /* [blocks, halves, slots] */
-    struct devmem gathered;        /* allgather: parts of a step that nobody reads later, or the sum */
+    struct stale_rules rules;
+    double share;             /* stale_rules_share of the step under way */
+    struct slot *slot;        /* [blocks, halves, slots] */
+    struct devmem gathered;   /* allgather: parts of a step that nobody reads later, or the sum */
+    struct devmem correction; /* repair: T [rows, D] */
+    int repaired;             /* repair: halves of the step under way that are done with */
+    struct stale_coded coded;
+    struct stale_coded_base *base; /* mode coded: [blocks, halves] */
 };
-
-/* ---- what the options mean ---- */
-
-static int mode_of(const struct problem *p)
-{
-    return option_choice(p->options, &strategy_opt_stale_mode);
-}
-
-static int transport_of(const struct problem *p)
-{
-    return option_choice(p->options, &strategy_opt_stale_transport);
-}
-
-/* May this half of this block use old values at all? */
-static bool may_be_stale(const struct problem *p, int block, enum dit_half half)
-{
-    int halves = option_choice(p->options, &strategy_opt_stale_halves);
-    const struct option_setting *blocks = option_setting(p->options, &strategy_opt_stale_blocks);
-    bool is_chosen = halves == HALVES_BOTH || (halves == HALVES_ATTN) == (half == DIT_ATTN);
-    return is_chosen && block >= blocks->value.range.first && block <= blocks->value.range.last;
-}
-
-static bool step_is_stale(const struct problem *p, int64_t step)
-{
-    return strategy_step_is_stale(&strategy_tp_stale, p, step);
-}
-
-/* Will a later step read what step i leaves? */
-static bool is_read_later(const struct problem *p, int step)
-{
-    int64_t staleness = option_int(p->options, &strategy_opt_staleness);
-    if (staleness == 0)
-        return false;
-    return step_is_stale(p, step + staleness) ||
-           (option_real(p->options, &strategy_opt_extrapolate) != 0 &&
-            step_is_stale(p, step + staleness + 1));
-}
-
-static int slots_of(const struct problem *p)
-{
-    int64_t staleness = option_int(p->options, &strategy_opt_staleness);
-    bool extrapolates = option_real(p->options, &strategy_opt_extrapolate) != 0;
-    return staleness == 0 ? 0 : (int)staleness + extrapolates;
-}
 
 static enum status check(const struct problem *problem, const struct layout *layout,
                          struct reason *reason)
 {
-    const struct option_setting *blocks = option_setting(problem->options, &strategy_opt_stale_blocks);
-    TRY(strategy_check_staleness(problem, reason));
-    if (mode_of(problem) == MODE_ALL && transport_of(problem) == TRANSPORT_ALLGATHER)
-        return strategy_refuse(reason, "--stale-transport allgather needs --stale-mode peers: in mode "
-                                       "all every rank uses the one sum");
-    if (blocks->value.range.first >= problem->shape->blocks)
-        return strategy_refuse(reason, "--stale-blocks starts at %d but the model has blocks 0-%d",
-                               blocks->value.range.first, problem->shape->blocks - 1);
+    TRY(stale_rules_check(problem, reason));
     return tensor_parallel_check(problem, layout, reason);
+}
+
+static int half_index(int block, enum dit_half half)
+{
+    return block * DIT_HALVES + (int)half;
+}
+
+static bool may_be_stale(const struct tp_stale *s, int index)
+{
+    return stale_rules_may(&s->rules, index / DIT_HALVES, (enum dit_half)(index % DIT_HALVES));
 }
 
 /* ---- memory ---- */
 
-static struct slot *slot_at(const struct tp_stale *s, int block, enum dit_half half, int64_t step)
+static struct slot *slot_at(const struct tp_stale *s, int index, int64_t step)
 {
-    size_t index = (size_t)(block * DIT_HALVES + (int)half) * (size_t)s->slots;
-    return &s->slot[index + (size_t)(step % s->slots)];
+    return &s->slot[(size_t)index * (size_t)s->rules.slots + (size_t)(step % s->rules.slots)];
 }
 
-static enum status alloc_half(struct rank *rank, struct tp_stale *s, int block, enum dit_half half)
+static enum status alloc_half(struct rank *rank, struct tp_stale *s, int index)
 {
     size_t rows = s->forward.rows, hidden = (size_t)rank->problem->shape->hidden;
     size_t ranks = (size_t)comm_nranks(rank->group);
-    bool gathers = s->transport == TRANSPORT_ALLGATHER;
-    for (int i = 0; i < s->slots; i++) {
-        struct slot *slot = slot_at(s, block, half, i);
-        TRY(rank_alloc(rank, MEMORY_STALE, gathers ? ranks * rows : rows, hidden, &slot->sum));
-        if (s->mode == MODE_PEERS && !gathers)
+    if (s->rules.mode == STALE_CODED)
+        return stale_coded_alloc(rank, &s->coded, &s->base[index]);
+    for (int i = 0; i < s->rules.slots; i++) {
+        struct slot *slot = slot_at(s, index, i);
+        TRY(rank_alloc(rank, MEMORY_STALE, s->rules.gathers ? ranks * rows : rows, hidden,
+                       &slot->sum));
+        if (s->rules.mode == STALE_PEERS && !s->rules.gathers)
             TRY(rank_alloc(rank, MEMORY_STALE, rows, hidden, &slot->own));
     }
     return OK;
 }
 
-static enum status alloc_slots(struct rank *rank, struct tp_stale *s)
+static enum status alloc_kept(struct rank *rank, struct tp_stale *s)
 {
-    const struct problem *p = rank->problem;
-    int blocks = p->shape->blocks;
-    if (s->slots == 0)
-        return OK;
-    s->slot = calloc((size_t)(blocks * DIT_HALVES * s->slots), sizeof *s->slot);
-    if (!s->slot)
-        return FAIL(ERR_MEMORY, "no memory for %d exchanges", blocks * DIT_HALVES * s->slots);
-    for (int block = 0; block < blocks; block++)
-        for (int half = 0; half < DIT_HALVES; half++)
-            if (may_be_stale(p, block, (enum dit_half)half))
-                TRY(alloc_half(rank, s, block, (enum dit_half)half));
-    if (s->transport == TRANSPORT_ALLGATHER)
-        return rank_alloc(rank, MEMORY_ACTIVATIONS, (size_t)comm_nranks(rank->group) * s->forward.rows,
-                          (size_t)p->shape->hidden, &s->gathered);
+    int halves = rank->problem->shape->blocks * DIT_HALVES;
+    s->slot = calloc((size_t)(halves * s->rules.slots + 1), sizeof *s->slot);
+    s->base = calloc((size_t)halves, sizeof *s->base);
+    if (!s->slot || !s->base)
+        return FAIL(ERR_MEMORY, "no memory for the exchanges of %d halves", halves);
+    for (int index = 0; index < halves; index++)
+        if (may_be_stale(s, index))
+            TRY(alloc_half(rank, s, index));
     return OK;
+}
+
+static enum status alloc_buffers(struct rank *rank, struct tp_stale *s)
+{
+    size_t rows = s->forward.rows, hidden = (size_t)rank->problem->shape->hidden;
+    if (s->rules.staleness == 0)
+        return OK;
+    if (s->rules.repair > 0)
+        TRY(rank_alloc(rank, MEMORY_ACTIVATIONS, rows, hidden, &s->correction));
+    if (s->rules.gathers)
+        TRY(rank_alloc(rank, MEMORY_ACTIVATIONS, (size_t)comm_nranks(rank->group) * rows, hidden,
+                       &s->gathered));
+    if (s->rules.mode == STALE_CODED)
+        TRY(stale_coded_open(rank, rows, s->rules.code_bits, &s->coded));
+    return alloc_kept(rank, s);
 }
 
 static enum status setup(struct rank *rank)
@@ -135,19 +109,16 @@ static enum status setup(struct rank *rank)
     void *state;
     TRY(rank_state(rank, sizeof(struct tp_stale), &state));
     struct tp_stale *s = state;
-    const struct problem *p = rank->problem;
-    s->staleness = (int)option_int(p->options, &strategy_opt_staleness);
-    s->extrapolate = option_real(p->options, &strategy_opt_extrapolate);
-    s->mode = mode_of(p);
-    s->transport = transport_of(p);
-    s->slots = slots_of(p);
+    s->rules = stale_rules_of(rank->problem);
     TRY(forward_open(rank, comm_nranks(rank->group), comm_rank(rank->group), &s->forward));
-    return alloc_slots(rank, s);
+    return alloc_buffers(rank, s);
 }
 
 static void teardown(struct rank *rank)
 {
     struct tp_stale *s = rank->state;
+    stale_coded_close(&s->coded);
+    free(s->base);
     free(s->slot);
     forward_close(&s->forward);
 }
@@ -194,8 +165,8 @@ static enum status sum_parts(struct rank *rank, const struct tp_stale *s, struct
 static enum status all_reduce(struct rank *rank, const struct tp_stale *s, struct devmem send,
                               struct devmem recv, struct comm_request *request)
 {
-    return comm_all_reduce(rank->group, TRAFFIC_HIDDEN, rank->problem->dtype, send, recv, elements(s),
-                           request);
+    return comm_all_reduce(rank->group, TRAFFIC_HIDDEN, rank->problem->dtype, send, recv,
+                           elements(s), request);
 }
 
 /* Gathers everybody's `partial` into `parts`. */
@@ -206,20 +177,20 @@ static enum status all_gather(struct rank *rank, const struct tp_stale *s, struc
     struct sum_call copy = {.n = elements(s), .dst = mine};
     add_term(&copy, 1, partial);
     TRY(device_sum(rank->device, &copy));
-    return comm_all_gather(rank->group, TRAFFIC_HIDDEN, rank->problem->dtype, mine, parts, elements(s),
-                           request);
+    return comm_all_gather(rank->group, TRAFFIC_HIDDEN, rank->problem->dtype, mine, parts,
+                           elements(s), request);
 }
 
-/* Starts the exchange of this step's partial sum. Buffers change hands instead of being copied: the slot
- * takes the partial sum's, and the one it gives up serves the next half (it may hold what the residual
- * of this half still reads; the next partial sum comes after that). */
+/* Starts the exchange of this step's partial sum. Buffers change hands instead of being copied: the
+ * slot takes the partial sum's, and the one it gives up serves the next half (it may hold what the
+ * residual of this half still reads; the next partial sum comes after that). */
 static enum status start_exchange(struct rank *rank, struct tp_stale *s, struct slot *slot)
 {
     struct devmem partial = s->forward.partial;
-    if (s->transport == TRANSPORT_ALLGATHER)
+    if (s->rules.gathers)
         return all_gather(rank, s, partial, slot->sum, &slot->request);
     s->forward.partial = slot->sum;
-    if (s->mode == MODE_ALL) {
+    if (s->rules.mode == STALE_ALL) {
         slot->sum = partial;
         return all_reduce(rank, s, partial, partial, &slot->request);
     }
@@ -231,8 +202,8 @@ static enum status start_exchange(struct rank *rank, struct tp_stale *s, struct 
 /* ---- synchronous steps ---- */
 
 /* *sum = the sum of all; kept in `slot` when a later step reads it (NULL: none does). */
-static enum status reduce_now(struct rank *rank, struct tp_stale *s, struct slot *slot, bool gathers,
-                              struct devmem *sum)
+static enum status reduce_now(struct rank *rank, struct tp_stale *s, struct slot *slot,
+                              bool gathers, struct devmem *sum)
 {
     struct devmem partial = s->forward.partial;
     if (gathers) {
@@ -242,7 +213,7 @@ static enum status reduce_now(struct rank *rank, struct tp_stale *s, struct slot
         return sum_parts(rank, s, parts, -1, 1, false, partial);
     }
     *sum = slot ? slot->sum : partial;
-    if (slot && s->mode == MODE_PEERS) {
+    if (slot && s->rules.mode == STALE_PEERS) {
         s->forward.partial = slot->own;
         slot->own = partial;
     }
@@ -251,71 +222,139 @@ static enum status reduce_now(struct rank *rank, struct tp_stale *s, struct slot
 
 /* ---- stale steps ---- */
 
-/* *sum = S(i-s) + share (S(i-s) - S(i-s-1)), in the buffer of this step's slot unless it is S(i-s). */
+/* *sum = S(i-s) + w (S(i-s) - S(i-s-1)), in the buffer of this step's slot unless it is S(i-s). */
 static enum status use_old_sum(struct rank *rank, struct tp_stale *s, const struct slot *slot,
-                               const struct slot *old, const struct slot *older, double share,
-                               struct devmem *sum)
+                               const struct slot *old, const struct slot *older, struct devmem *sum)
 {
     *sum = older ? slot->sum : old->sum;
     if (!older)
         return OK;
     struct sum_call call = {.n = elements(s), .dst = *sum};
-    add_term(&call, 1 + share, old->sum);
-    add_term(&call, -share, older->sum);
+    add_term(&call, 1 + s->share, old->sum);
+    add_term(&call, -s->share, older->sum);
     return device_sum(rank->device, &call);
 }
 
-/* *sum = P(i) + O(i-s) + share (O(i-s) - O(i-s-1)), in the buffer of this step's slot. */
+/* *sum = S' + g (P_r(i) - P_r'), in the buffer of this step's slot. */
 static enum status use_old_peers(struct rank *rank, struct tp_stale *s, const struct slot *slot,
-                                 const struct slot *old, const struct slot *older, double share,
+                                 const struct slot *old, const struct slot *older,
                                  struct devmem *sum)
 {
     struct sum_call call = {.n = elements(s), .dst = slot->sum};
     *sum = slot->sum;
-    add_term(&call, 1, s->forward.partial);
-    add_term(&call, 1 + share, old->sum);
-    add_term(&call, -(1 + share), old->own);
+    double g = s->rules.own_change;
+    add_term(&call, g, s->forward.partial);
+    add_term(&call, 1 + s->share, old->sum);
+    add_term(&call, -g * (1 + s->share), old->own);
     if (older) {
-        add_term(&call, -share, older->sum);
-        add_term(&call, share, older->own);
+        add_term(&call, -s->share, older->sum);
+        add_term(&call, g * s->share, older->own);
     }
     return device_sum(rank->device, &call);
 }
 
-/* The same from gathered parts, in a buffer of its own: the slot is overwritten by the next gather. */
+/* The same from gathered parts, in a buffer of its own: the slot is overwritten by the next gather.
+ */
 static enum status use_old_parts(struct rank *rank, struct tp_stale *s, const struct slot *old,
-                                 const struct slot *older, double share, struct devmem *sum)
+                                 const struct slot *older, struct devmem *sum)
 {
     int me = comm_rank(rank->group);
     struct sum_call copy = {.n = elements(s), .dst = s->gathered};
     *sum = s->gathered;
     add_term(&copy, 1, s->forward.partial);
     TRY(device_sum(rank->device, &copy));
-    TRY(sum_parts(rank, s, old->sum, me, 1 + share, true, *sum));
-    return older ? sum_parts(rank, s, older->sum, me, -share, true, *sum) : OK;
+    TRY(sum_parts(rank, s, old->sum, me, 1 + s->share, true, *sum));
+    return older ? sum_parts(rank, s, older->sum, me, -s->share, true, *sum) : OK;
 }
 
-static enum status reduce_old(struct rank *rank, struct tp_stale *s, int step, int block,
-                              enum dit_half half, struct devmem *sum)
+/* The exchanges that step i reads, the step's own one first; older is NULL where nothing is
+ * extrapolated. */
+struct slots {
+    struct slot *now, *old, *older;
+};
+
+static struct slots slots_of(const struct tp_stale *s, int index, int step)
 {
-    int old_step = step - s->staleness;
-    struct slot *slot = slot_at(s, block, half, step), *old = slot_at(s, block, half, old_step);
-    struct slot *older = NULL;
-    double share = s->extrapolate * s->staleness;
-    TRY(comm_wait(&old->request));
-    if (s->extrapolate != 0 && old_step > 0) {
-        older = slot_at(s, block, half, old_step - 1);
-        TRY(comm_wait(&older->request));
-    }
-    if (!older)
-        share = 0;
-    if (s->transport == TRANSPORT_ALLGATHER)
-        TRY(use_old_parts(rank, s, old, older, share, sum));
-    else if (s->mode == MODE_PEERS)
-        TRY(use_old_peers(rank, s, slot, old, older, share, sum));
+    int old_step = step - s->rules.staleness;
+    return (struct slots){slot_at(s, index, step), slot_at(s, index, old_step),
+                          s->share != 0 ? slot_at(s, index, old_step - 1) : NULL};
+}
+
+static enum status reduce_old(struct rank *rank, struct tp_stale *s, int step, int index,
+                              struct devmem *sum)
+{
+    struct slots slots = slots_of(s, index, step);
+    TRY(comm_wait(&slots.old->request));
+    if (slots.older)
+        TRY(comm_wait(&slots.older->request));
+    if (s->rules.gathers)
+        TRY(use_old_parts(rank, s, slots.old, slots.older, sum));
+    else if (s->rules.mode == STALE_PEERS)
+        TRY(use_old_peers(rank, s, slots.now, slots.old, slots.older, sum));
     else
-        TRY(use_old_sum(rank, s, slot, old, older, share, sum));
-    return is_read_later(rank->problem, step) ? start_exchange(rank, s, slot) : OK;
+        TRY(use_old_sum(rank, s, slots.now, slots.old, slots.older, sum));
+    return stale_rules_is_read(&s->rules, step) ? start_exchange(rank, s, slots.now) : OK;
+}
+
+/* ---- repair ---- */
+
+/* The hidden state takes gate (S(i) - Y): the sum of half `index` is here. */
+static enum status repair_half(struct rank *rank, struct tp_stale *s, int step, int index)
+{
+    struct slots slots = slots_of(s, index, step);
+    struct sum_call call = {.n = elements(s), .dst = s->correction};
+    bool is_peers = s->rules.mode == STALE_PEERS;
+    double g = s->rules.own_change;
+    TRY(comm_wait(&slots.now->request));
+    add_term(&call, 1, slots.now->sum);
+    add_term(&call, -(1 + s->share), slots.old->sum);
+    if (slots.older)
+        add_term(&call, s->share, slots.older->sum);
+    if (is_peers) {
+        add_term(&call, -g, slots.now->own);
+        add_term(&call, g * (1 + s->share), slots.old->own);
+    }
+    if (is_peers && slots.older)
+        add_term(&call, -g * s->share, slots.older->own);
+    TRY(device_sum(rank->device, &call));
+    return dit_correct(&s->forward.dit, index / DIT_HALVES, (enum dit_half)(index % DIT_HALVES),
+                       s->forward.rows, s->correction, s->forward.hidden);
+}
+
+/* Half `index` has been computed: repairs those that are `repair` or more behind it; the model's
+ * last half, all that are left. */
+static enum status repair_behind(struct rank *rank, struct tp_stale *s, int step, int index)
+{
+    bool is_last = index == rank->problem->shape->blocks * DIT_HALVES - 1;
+    int end = is_last ? index : index - s->rules.repair + 1;
+    for (; s->repaired < end; s->repaired++)
+        if (may_be_stale(s, s->repaired))
+            TRY(repair_half(rank, s, step, s->repaired));
+    return OK;
+}
+
+/* ---- the halves of a step ---- */
+
+static enum status reduce_coded(struct rank *rank, struct tp_stale *s, bool is_stale, int index,
+                                struct devmem *sum)
+{
+    struct devmem partial = s->forward.partial;
+    *sum = is_stale ? partial : s->coded.reduced;
+    return is_stale ? stale_coded_reduce(rank, &s->coded, partial, &s->base[index])
+                    : stale_coded_start(rank, &s->coded, partial, &s->base[index]);
+}
+
+static enum status reduce_half(struct rank *rank, struct tp_stale *s, int step, int index,
+                               struct devmem *sum)
+{
+    bool may = may_be_stale(s, index), is_read = may && stale_rules_is_read(&s->rules, step);
+    bool is_stale = may && stale_rules_step_is_stale(&s->rules, step);
+    if (s->rules.mode == STALE_CODED && (is_stale || is_read))
+        return reduce_coded(rank, s, is_stale, index, sum);
+    if (is_stale)
+        return reduce_old(rank, s, step, index, sum);
+    return reduce_now(rank, s, is_read ? slot_at(s, index, step) : NULL, may && s->rules.gathers,
+                      sum);
 }
 
 static enum status reduce(struct rank *rank, int step, int block, enum dit_half half,
@@ -323,15 +362,15 @@ static enum status reduce(struct rank *rank, int step, int block, enum dit_half 
 {
     (void)partial; /* the same as s->forward.partial */
     struct tp_stale *s = rank->state;
-    bool may = may_be_stale(rank->problem, block, half) && s->slots > 0;
-    if (may && step_is_stale(rank->problem, step))
-        return reduce_old(rank, s, step, block, half, sum);
-    bool keeps = may && is_read_later(rank->problem, step);
-    return reduce_now(rank, s, keeps ? slot_at(s, block, half, step) : NULL,
-                      may && s->transport == TRANSPORT_ALLGATHER, sum);
+    int index = half_index(block, half);
+    TRY(reduce_half(rank, s, step, index, sum));
+    if (s->rules.repair > 0 && stale_rules_step_is_stale(&s->rules, step))
+        return repair_behind(rank, s, step, index);
+    return OK;
 }
 
-/* In mode peers the ranks' hidden states differ on stale steps, so their predictions are averaged. */
+/* In mode peers the ranks' hidden states differ on stale steps, so their predictions are averaged.
+ */
 static enum status average_noise(struct rank *rank, struct devmem noise)
 {
     const struct problem *p = rank->problem;
@@ -345,9 +384,11 @@ static enum status average_noise(struct rank *rank, struct devmem noise)
 static enum status predict(struct rank *rank, int step, struct devmem *noise)
 {
     struct tp_stale *s = rank->state;
+    s->share = stale_rules_share(&s->rules, step);
+    s->repaired = 0;
     TRY(forward_predict(rank, &s->forward, step, reduce));
     *noise = s->forward.noise;
-    if (s->mode == MODE_PEERS && step_is_stale(rank->problem, step))
+    if (s->rules.mode == STALE_PEERS && stale_rules_step_is_stale(&s->rules, step))
         return average_noise(rank, *noise);
     return OK;
 }
@@ -357,59 +398,20 @@ static enum status sample(struct rank *rank)
     return sample_stepwise(rank, predict);
 }
 
-/* ---- the claim ---- */
-
-static void cost_half(const struct problem *p, int step, bool may, int me, int ranks, struct cost *out)
-{
-    size_t counts[COMM_MAX_RANKS], offsets[COMM_MAX_RANKS], n = problem_hidden_elements(p);
-    bool is_stale = step_is_stale(p, step);
-    bool gathers = may && slots_of(p) > 0 && transport_of(p) == TRANSPORT_ALLGATHER;
-    if (may && is_stale && !is_read_later(p, step))
-        return;
-    struct comm_call call = {.op = COMM_ALL_REDUCE, .traffic = TRAFFIC_HIDDEN, .dtype = p->dtype,
-                             .count = n};
-    if (gathers) {
-        for (int r = 0; r < ranks; r++)
-            counts[r] = n, offsets[r] = (size_t)r * n;
-        call.op = COMM_ALL_GATHER, call.recv_counts = counts, call.recv_offsets = offsets;
-    }
-    cost_add(out, is_stale ? PHASE_STALE : PHASE_SYNC, &call, me, ranks, 1);
-}
-
-static uint64_t stale_bytes(const struct problem *p, int ranks)
-{
-    uint64_t halves = 0, tensor = problem_hidden_elements(p) * dtype_bytes(p->dtype);
-    for (int block = 0; block < p->shape->blocks; block++)
-        for (int half = 0; half < DIT_HALVES; half++)
-            halves += may_be_stale(p, block, (enum dit_half)half);
-    uint64_t kept = transport_of(p) == TRANSPORT_ALLGATHER ? (uint64_t)ranks
-                    : mode_of(p) == MODE_PEERS             ? 2
-                                                           : 1;
-    return halves * (uint64_t)slots_of(p) * kept * tensor;
-}
-
-static void cost(const struct problem *problem, const struct layout *layout, int rank, struct cost *out)
-{
-    int ranks = layout_group_size(layout), me = layout_group_rank(layout, rank);
-    size_t latent = region_tokens(region_whole(problem));
-    struct comm_call average = {.op = COMM_ALL_REDUCE, .traffic = TRAFFIC_NOISE,
-                                .dtype = problem->dtype, .count = latent * problem->token_values};
-    for (int step = 0; step < problem->steps; step++) {
-        for (int block = 0; block < problem->shape->blocks; block++)
-            for (int half = 0; half < DIT_HALVES; half++)
-                cost_half(problem, step, may_be_stale(problem, block, (enum dit_half)half), me, ranks,
-                          out);
-        if (mode_of(problem) == MODE_PEERS && step_is_stale(problem, step))
-            cost_add(out, PHASE_STALE, &average, me, ranks, 1);
-    }
-    out->stale_bytes = stale_bytes(problem, ranks);
-    cost_add_twin(problem, &strategy_tp_stale, latent, out);
-}
-
 static const struct option *const options[] = {
-    &strategy_opt_warmup_steps, &strategy_opt_staleness,    &strategy_opt_refresh,
-    &strategy_opt_stale_mode,   &strategy_opt_stale_transport, &strategy_opt_stale_halves,
-    &strategy_opt_stale_blocks, &strategy_opt_extrapolate,  NULL,
+    &strategy_opt_warmup_steps,
+    &strategy_opt_staleness,
+    &strategy_opt_refresh,
+    &strategy_opt_stale_mode,
+    &strategy_opt_stale_transport,
+    &strategy_opt_stale_halves,
+    &strategy_opt_stale_blocks,
+    &strategy_opt_extrapolate,
+    &stale_opt_extrapolate_in,
+    &stale_opt_repair,
+    &stale_opt_code_bits,
+    &stale_opt_own_change,
+    NULL,
 };
 
 const struct strategy strategy_tp_stale = {
@@ -424,5 +426,5 @@ const struct strategy strategy_tp_stale = {
     .setup = setup,
     .sample = sample,
     .teardown = teardown,
-    .cost = cost,
+    .cost = stale_cost,
 };
