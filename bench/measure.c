@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { MODES = RUN_COMM + 1, MAX_EVENTS = 200000 };
 #define PS_PER_US 1e6
@@ -292,10 +293,17 @@ static enum status gather_samples(struct measure_job *job, struct rank_setup *se
     return status;
 }
 
+static uint64_t process_peak_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+}
+
 static enum status gather_results(struct measure_job *job, struct rank_setup *setup)
 {
     struct rank *rank = &setup->rank;
     setup->result.memory = *rank->ledger;
+    setup->result.process_peak_bytes = process_peak_bytes();
     rank->strategy->cost(rank->problem, rank->layout, rank->index, &setup->result.claim);
     return team_gather(rank->team, 0, &setup->result, sizeof setup->result, job->out->ranks);
 }

@@ -12,6 +12,7 @@ struct rank_result {
     struct cost claim;
     struct memory_ledger memory;
     uint64_t moved_bytes;       /* by the transport's own count, of one run */
+    uint64_t process_peak_bytes; /* resident memory of the rank's process at its most */
     double compute_us, exposed_us, bubble_us; /* medians over the timed runs */
     double start_skew_us;       /* this rank's start after the first rank's; the most over runs */
 };

@@ -399,6 +399,16 @@ static void add_error(cJSON *record, const struct error_report *report, const ch
     json_add_number(error, "noise_floor", report->noise_floor, report->noise_floor_reason);
 }
 
+/* What only ranks that are processes have. */
+static void add_processes(cJSON *record, const struct point *point, const struct measurement *m)
+{
+    provenance_add_mpi(record, point->nranks);
+    cJSON *ranks = (cJSON *)json_at(record, "memory_bytes.per_rank"), *rank;
+    int r = 0;
+    cJSON_ArrayForEach(rank, ranks)
+        json_add_u64(rank, "process_peak", m->ranks[r++].process_peak_bytes);
+}
+
 cJSON *record_build(const struct record_facts *facts)
 {
     const struct point *point = facts->point;
@@ -428,6 +438,6 @@ cJSON *record_build(const struct record_facts *facts)
     }
     provenance_add(record, facts->argc, facts->argv, facts->start, facts->end);
     if (launch_library() && point->transport && strcmp(point->transport->name, "mpi") == 0)
-        provenance_add_mpi(record, point->nranks);
+        add_processes(record, point, facts->measurement);
     return record;
 }

@@ -255,6 +255,14 @@ enum status safetensors_read_floats(const struct safetensors *file,
     return OK;
 }
 
+/* Pages shared with neighbours go too: they come back when read. A failure costs memory only. */
+void safetensors_forget(const struct safetensors_tensor *t)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)t->data / page * page;
+    if (t->bytes > 0)
+        madvise((void *)first, (uintptr_t)t->data + t->bytes - first, MADV_DONTNEED);
+}
+
 static enum status hash_file(const char *path, SHA2_CTX *hash)
 {
     enum { CHUNK = 1 << 20 };

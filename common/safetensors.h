@@ -36,6 +36,9 @@ const char *safetensors_path(const struct safetensors *);
 /* Elements first .. first+n-1 as float. ERR_FORMAT: a dtype other than F32, F16, BF16. */
 enum status safetensors_read_floats(const struct safetensors *, const struct safetensors_tensor *,
                                     uint64_t first, size_t n, float *out) WARN_UNUSED;
+/* The tensor's pages leave this process's memory until it is read again: the mapping is a window, not a
+ * copy. Thread-safe. */
+void safetensors_forget(const struct safetensors_tensor *);
 /* Lower-case hex SHA-256 of the file (of all shards in order of name); out holds 65 bytes. */
 enum status safetensors_sha256(const char *path, char out[65]) WARN_UNUSED;
 

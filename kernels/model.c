@@ -251,5 +251,7 @@ enum status model_read(const struct model *m, const char *tensor, size_t row0, s
     for (size_t i = 0; i < runs; i++)
         TRY(read_run(m, t, (uint64_t)(row0 + i) * t->cols + col0, length, dtype,
                      (char *)out + i * length * dtype_bytes(dtype)));
+    for (int i = 0; m->file && i < t->sources; i++)
+        safetensors_forget(t->source[i]);
     return OK;
 }

@@ -169,6 +169,7 @@ void model_tensors_warn_nonfinite(const struct model_tensors *all, const struct 
     for (size_t i = 0; i < all->count; i++)
         for (int j = 0; j < all->list[i].sources; j++) {
             uint64_t found = count_nonfinite(all->list[i].source[j]);
+            safetensors_forget(all->list[i].source[j]);
             if (found > 0 && !first)
                 first = all->list[i].source[j]->name;
             count += found;

@@ -2,6 +2,7 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import time
 
@@ -86,6 +87,38 @@ def places_are_recorded(folder):
     assert "MPI" in mpi["library"] or "mpi" in mpi["library"].lower()
     assert mpi["hosts"] == [{"name": os.uname().nodename, "ranks": 2}]
     assert len(mpi["cores"]) == 2 and all(mpi["cores"])
+
+
+def wide_model(path, factor):
+    """The tiny model with its hidden size multiplied; random weights."""
+    with open(harness.TINY, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    shapes = {name: [n * factor if n >= 64 and not (n == 256 and "t_embedder" in name) else n
+                     for n in header[name]["shape"]] for name in header if name != "__metadata__"}
+    sizes = {name: int(numpy.prod(shape)) for name, shape in shapes.items()}
+    end = 0
+    for name, shape in shapes.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + 4 * sizes[name]]}
+        end += 4 * sizes[name]
+    text = json.dumps(header).encode()
+    random = numpy.random.default_rng(0)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for size in sizes.values():
+            file.write((random.standard_normal(size, dtype=numpy.float32) * 0.02).tobytes())
+    return end
+
+
+def a_rank_holds_its_shard(folder):
+    """Beyond the shard: the program and its libraries, and one tensor while it is read."""
+    model = os.path.join(folder, "wide.safetensors")
+    size = wide_model(model, 12)
+    done = mpirun(4, "run", "--model", model, "--resolution", 8, "--steps", 1, "--device", "ref", "--repeat",
+                  1, "--warmup-runs", 0, "--strategy", "tp", "--reference", "none")
+    assert done.returncode == 0, done.stderr
+    for rank in harness.parse(done.stdout)[0]["memory_bytes"]["per_rank"]:
+        beyond = rank["process_peak"] - rank["peak"]
+        assert 0 < beyond < size / 3, (rank, size)
 
 
 def ranks_are_the_launchers(folder):
@@ -204,6 +237,7 @@ def killed_job_is_completed_by_resume(folder):
 
 
 harness.main([same_bits_and_bytes_as_threads, golden_cases, verify, pieces_are_put_together,
-              places_are_recorded, ranks_are_the_launchers, other_commands_need_no_mpi,
+              places_are_recorded, a_rank_holds_its_shard,
+              ranks_are_the_launchers, other_commands_need_no_mpi,
               sweeps_inside_and_outside_agree, killed_process_is_a_record, stopped_process_is_named,
               stopped_rank_0_is_named, killed_job_is_completed_by_resume])
