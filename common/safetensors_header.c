@@ -330,7 +330,7 @@ const struct safetensors_tensor *safetensors_sort_names(const struct safetensors
 enum status safetensors_header_read(const char *path, const void *file, uint64_t size,
                                     struct safetensors_header *out)
 {
-    uint64_t length;
+    uint64_t length = 0;
     TRY(check_length(path, file, size, &length));
     const char *json = (const char *)file + 8;
     struct safetensors_header header = {.text = malloc(length + 1)};

@@ -147,6 +147,18 @@ def wait_for_child(parent):
     raise AssertionError("no child appeared")
 
 
+def wait_for_handler(pid):
+    """Until the process has exec'd and takes SIGINT itself; before, nothing of it runs."""
+    bit = 1 << (signal.SIGINT - 1)
+    for _ in range(2000):
+        with open(f"/proc/{pid}/status") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        if int(fields["SigCgt"], 16) & bit and fields["Name"].strip() == os.path.basename(harness.BENCH)[:15]:
+            return
+        time.sleep(0.005)
+    raise AssertionError("the signal is never taken")
+
+
 def interrupts_lose_nothing(folder):
     """SIGINT at random moments: every finished point stays, and resuming completes the sweep."""
     out = os.path.join(folder, "r.jsonl")
@@ -155,7 +167,8 @@ def interrupts_lose_nothing(folder):
     finished, codes, seed = set(), set(), random.Random(1)
     for _ in range(20):
         running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(seed.uniform(0.02, 0.4))
+        wait_for_handler(running.pid)
+        time.sleep(seed.uniform(0.0, 0.4))
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=60)
         codes.add(running.returncode)
