@@ -30,9 +30,8 @@ using Body = std::function<void()>;
 cudaError_t launch(const cudaLaunchConfig_t &, Body);
 void sync_threads();
 void sync_warp(unsigned mask);
-/* The value that lane `from` gave; as on a GPU this orders no memory. */
-uint64_t shuffle(unsigned mask, uint64_t value, int from);
-int lane();
+/* The value that the lane of number (own xor other) gave; as on a GPU this orders no memory. */
+uint64_t shuffle_xor(unsigned mask, uint64_t value, int other);
 } // namespace emu
 
 inline void __syncthreads()
@@ -47,7 +46,7 @@ template <class T> T __shfl_xor_sync(unsigned mask, T value, int other)
 {
     uint64_t bits = 0;
     std::memcpy(&bits, &value, sizeof value);
-    bits = emu::shuffle(mask, bits, emu::lane() ^ other);
+    bits = emu::shuffle_xor(mask, bits, other);
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }

@@ -157,14 +157,13 @@ struct Block {
 };
 static thread_local Block *block;
 
-int emu::lane()
+static int lane_of(const Block *b)
 {
-    return block->current->index % WARP_LANES;
+    return b->current->index % WARP_LANES;
 }
 
-static void leave()
+static void leave(Block *b)
 {
-    Block *b = block;
     Fiber *f = b->current;
     tsan_to(b->tsan);
     switch_stack(f->stack, b->stack);
@@ -177,7 +176,7 @@ static void fiber_main()
         (*block->body)();
         emu::release(&block->ends);
         block->current->is_done = true;
-        leave();
+        leave(block);
     }
 }
 
@@ -191,9 +190,9 @@ static void enter(Block *b, Fiber *f)
     is_in_kernel = false;
 }
 
-static void meet(Barrier *barrier, int expected, bool orders_memory)
+static void meet(Block *b, Barrier *barrier, int expected, bool orders_memory)
 {
-    Fiber *f = block->current;
+    Fiber *f = b->current;
     unsigned meeting = barrier->meetings;
     if (orders_memory)
         emu::release(&barrier->edge[meeting & 1]);
@@ -203,18 +202,18 @@ static void meet(Barrier *barrier, int expected, bool orders_memory)
     } else {
         f->waits_for = barrier;
         f->meeting = meeting;
-        leave();
+        leave(b);
         f->waits_for = nullptr;
     }
     if (orders_memory)
         emu::acquire(&barrier->edge[meeting & 1]);
 }
 
-static Barrier *warp_barrier(unsigned mask)
+static Barrier *warp_barrier(Block *b, unsigned mask)
 {
     enum { MASKS = 8 };
-    auto &barriers = block->warps[block->current->index / WARP_LANES];
-    if (!(mask >> emu::lane() & 1))
+    auto &barriers = b->warps[b->current->index / WARP_LANES];
+    if (!(mask >> lane_of(b) & 1))
         emu::die("a lane calls a warp operation whose mask leaves it out");
     for (auto &barrier : barriers)
         if (barrier.mask == mask)
@@ -227,29 +226,33 @@ static Barrier *warp_barrier(unsigned mask)
     return &barriers.back();
 }
 
-static int lanes_of(unsigned mask)
+static int lanes_of(const Block *b, unsigned mask)
 {
-    int left = block->threads - block->current->index / WARP_LANES * WARP_LANES;
+    int left = b->threads - b->current->index / WARP_LANES * WARP_LANES;
     return __builtin_popcount(left < WARP_LANES ? mask & ((1u << left) - 1) : mask);
 }
 
 void emu::sync_threads()
 {
-    meet(&block->all, block->alive, true);
+    Block *b = block;
+    meet(b, &b->all, b->alive, true);
 }
 
 void emu::sync_warp(unsigned mask)
 {
-    meet(warp_barrier(mask), lanes_of(mask), true);
+    Block *b = block;
+    meet(b, warp_barrier(b, mask), lanes_of(b, mask), true);
 }
 
-uint64_t emu::shuffle(unsigned mask, uint64_t value, int from)
+uint64_t emu::shuffle_xor(unsigned mask, uint64_t value, int other)
 {
-    Barrier *barrier = warp_barrier(mask);
+    Block *b = block;
+    Barrier *barrier = warp_barrier(b, mask);
     unsigned side = barrier->meetings & 1;
-    barrier->values[side][lane()] = value;
-    meet(barrier, lanes_of(mask), false);
-    return barrier->values[side][from];
+    int own = lane_of(b);
+    barrier->values[side][own] = value;
+    meet(b, barrier, lanes_of(b, mask), false);
+    return barrier->values[side][own ^ other];
 }
 
 static bool can_go_on(const Fiber *f)

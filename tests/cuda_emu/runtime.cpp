@@ -147,6 +147,13 @@ cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
 
 /* ---- streams ---- */
 
+/* Who polls leaves the cores to those who work. */
+static cudaError_t not_ready()
+{
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return cudaErrorNotReady;
+}
+
 struct Queued {
     emu::Task work;
     char *edge;
@@ -274,7 +281,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    return checked(stream)->is_idle() ? cudaSuccess : cudaErrorNotReady;
+    return checked(stream)->is_idle() ? cudaSuccess : not_ready();
 }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t stream)
 {
@@ -386,7 +393,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    return event->passing->has_passed() ? cudaSuccess : cudaErrorNotReady;
+    return event->passing->has_passed() ? cudaSuccess : not_ready();
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
