@@ -87,7 +87,8 @@ static void round_trips(void **state)
     (void)state;
     const double values[] = {0.1, 1.0 / 3.0, 1e-300, 123456789.123456789, -2.5e17, 4503599627370497.5,
                              7410.6005000000005, 0.1 + 0.2};
-    setlocale(LC_ALL, "de_DE.UTF-8");
+    if (!setlocale(LC_ALL, "de_DE.UTF-8"))
+        skip(); /* tools/test makes this locale */
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         cJSON *array = cJSON_CreateArray(), *back = NULL;
         json_add_number(array, NULL, values[i], "");
