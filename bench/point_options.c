@@ -67,20 +67,20 @@ const struct option point_opt_mode = {
     .is_identity = true};
 const struct option point_opt_heads = {
     .name = "heads", .type = OPTION_INT, .fallback = "", .min = 1, .max = 4096,
-    .help = "attention heads of a model whose file does not say"};
+    .help = "attention heads of a model whose file does not say", .is_identity = true};
 const struct option point_opt_patch = {
     .name = "patch", .type = OPTION_INT, .fallback = "", .min = 1, .max = 64,
-    .help = "patch size of a model whose file does not say"};
+    .help = "patch size of a model whose file does not say", .is_identity = true};
 const struct option point_opt_vae_factor = {
     .name = "vae-factor", .type = OPTION_INT, .fallback = "", .min = 1, .max = 64,
-    .help = "pixels per latent pixel of a model whose file does not say"};
+    .help = "pixels per latent pixel of a model whose file does not say", .is_identity = true};
 const struct option point_opt_classes = {
     .name = "classes", .type = OPTION_INT, .fallback = "", .min = 1, .max = 1 << 20,
-    .help = "classes of a model whose file does not say"};
+    .help = "classes of a model whose file does not say", .is_identity = true};
 static const char *const kinds[] = {"auto", "dit", "video", NULL};
 const struct option point_opt_kind = {
     .name = "kind", .type = OPTION_CHOICE, .fallback = "auto", .choices = kinds,
-    .help = "image or video model, where the file does not say"};
+    .help = "image or video model, where the file does not say", .is_identity = true};
 const struct option point_opt_warmup_runs = {
     .name = "warmup-runs", .type = OPTION_INT, .fallback = "1", .min = 0, .max = 1000,
     .unit = "runs", .help = "untimed runs before the timed ones"};
