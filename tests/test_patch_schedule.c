@@ -1,15 +1,12 @@
-/* distrifusion and pipefusion in time: what overlaps what, slow ranks, ranks that fail. Values and bytes
- * are in test_patch.c. */
+/* distrifusion and pipefusion in time: what overlaps what, slow ranks, ranks that fail. */
 #include "common/clock.h"
 #include "common/fault.h"
 #include "tests/run_point.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -270,82 +267,6 @@ static void test_any_failure_ends_in_time(void **state)
     }
 }
 
-/* ---- delays ---- */
-
-enum { STEPS = 6, PATCHES = 8, ROUNDS = 15 };
-
-/* Steps long enough for delays of whole milliseconds, on a fast device and on `ref`. */
-static const char *problem(int *blocks)
-{
-    bool is_ref = strcmp(device_list()[0]->name, "ref") == 0;
-    *blocks = is_ref ? 4 : 12;
-    return is_ref ? "model=tests/models/tiny.safetensors resolution=32 gpus=2 steps=6"
-                  : "model=models/dit-fashion.safetensors resolution=32 gpus=2 steps=6";
-}
-
-/* Time of one run's steps after the first, in which every message takes delay_ms, at no cost to the
- * processors. */
-static double stale_ms(const struct run_point *run, int delay_ms)
-{
-    struct measure_request request = {.want_output = false};
-    struct measurement measured;
-    char delay[16];
-    double ms = 0;
-    snprintf(delay, sizeof delay, "%d", delay_ms);
-    assert_int_equal(fault_set(NULL, delay, NULL, NULL), OK);
-    assert_int_equal(measure_point(&run->point, &request, &measured), OK);
-    assert_int_equal(fault_set(NULL, NULL, NULL, NULL), OK);
-    for (int step = 1; step < measured.steps; step++)
-        ms += measured.per_step_us[step] / 1000;
-    measure_free(&measured);
-    return ms;
-}
-
-/* What a delay of `part` of the time between two uses of a rank (`uses`: in all steps but the first)
- * costs, of calls x delay. Other load on the machine comes and goes, and only adds time: the quickest
- * runs with and without the delay count, of as many as it takes to lose less than `enough` (0: few). */
-static double lost_share(const char *arguments, double part, int uses, int calls, double enough)
-{
-    struct run_point run;
-    int blocks, delay_ms = 0, round = 0;
-    double without = INFINITY, with = INFINITY, share = INFINITY;
-    run_point_well(&run, "%s %s", problem(&blocks), arguments);
-    for (; round < 3 || (round < ROUNDS && !(share < enough) && enough > 0); round++) {
-        without = fmin(without, stale_ms(&run, 0));
-        int fits_ms = (int)fmax(1, part * without / uses);
-        if (delay_ms == 0 || fits_ms < delay_ms) {
-            delay_ms = fits_ms;
-            with = INFINITY;
-        }
-        with = fmin(with, stale_ms(&run, delay_ms));
-        share = (with - without) / (calls * delay_ms);
-    }
-    printf("%s: %.0f ms, with %d ms a message %.0f ms: %.3f lost, %d rounds\n", arguments, without,
-           delay_ms, with, share, round);
-    run_point_free(&run);
-    return share;
-}
-
-/* A gather has a step's time to end. */
-static void test_distrifusion_hides_delays(void **state)
-{
-    (void)state;
-    int steps = STEPS - 1, blocks;
-    problem(&blocks);
-    assert_true(lost_share("strategy=distrifusion staleness=0", 0.3, steps, blocks * steps, 0) > 0.5);
-    assert_true(lost_share("strategy=distrifusion", 0.6, steps, blocks * (steps - 1), 0.05) < 0.05);
-}
-
-/* A message has a patch's time in one stage; a rank sends or receives two messages a patch. With one
- * patch there is nothing else to do meanwhile. */
-static void test_pipefusion_hides_delays(void **state)
-{
-    (void)state;
-    int steps = STEPS - 1, patches = PATCHES * steps;
-    assert_true(lost_share("strategy=pipefusion patches=1", 0.5, steps, 2 * steps, 0) > 0.5);
-    assert_true(lost_share("strategy=pipefusion patches=8", 0.6, patches, 2 * patches, 0.15) < 0.15);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,8 +275,6 @@ int main(void)
         cmocka_unit_test(test_slow_ranks_change_nothing),
         cmocka_unit_test(test_a_rank_that_does_not_come_ends_the_run),
         cmocka_unit_test(test_any_failure_ends_in_time),
-        cmocka_unit_test(test_distrifusion_hides_delays),
-        cmocka_unit_test(test_pipefusion_hides_delays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
