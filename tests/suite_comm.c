@@ -26,6 +26,7 @@ struct array {
     enum dtype dtype;
     size_t n;
     struct devmem whole, data;
+    char *staged; /* what `whole` holds before the operation */
     void *expected;
 };
 
@@ -41,14 +42,23 @@ static enum status array_open(struct array *a, struct lane_system *lanes, enum d
     TRY(lane_alloc(lanes, array_bytes(a) + 2 * GUARD, &a->whole));
     a->data = devmem_at(a->whole, GUARD);
     a->expected = malloc(array_bytes(a) + 1);
-    if (a->expected == NULL)
+    a->staged = malloc(array_bytes(a) + 2 * GUARD);
+    if (a->expected == NULL || a->staged == NULL)
         return FAIL(ERR_MEMORY, "test array");
-    memset(lane_host_pointer(a->whole), CANARY, array_bytes(a) + 2 * GUARD);
+    memset(a->staged, CANARY, array_bytes(a) + 2 * GUARD);
     for (size_t i = 0; i < n; i++) {
-        dtype_store(dtype, lane_host_pointer(a->data), i, UNTOUCHED);
+        dtype_store(dtype, a->staged + GUARD, i, UNTOUCHED);
         dtype_store(dtype, a->expected, i, UNTOUCHED);
     }
     return OK;
+}
+
+/* Puts what was staged on the device. Nothing to do for an array that was not opened. */
+static enum status array_load(const struct array *a)
+{
+    if (a->lanes == NULL)
+        return OK;
+    return lane_upload(a->lanes, a->whole, a->staged, array_bytes(a) + 2 * GUARD);
 }
 
 static void array_close(struct array *a)
@@ -56,6 +66,7 @@ static void array_close(struct array *a)
     if (a->lanes == NULL)
         return;
     lane_free(a->lanes, a->whole, array_bytes(a) + 2 * GUARD);
+    free(a->staged);
     free(a->expected);
 }
 
@@ -66,7 +77,7 @@ static void expect(struct array *a, size_t i, float value)
 
 static void put(struct array *a, size_t i, float value)
 {
-    dtype_store(a->dtype, lane_host_pointer(a->data), i, value);
+    dtype_store(a->dtype, a->staged + GUARD, i, value);
     expect(a, i, value);
 }
 
@@ -75,15 +86,13 @@ static struct devmem at(const struct array *a, size_t element)
     return devmem_at(a->data, element * dtype_bytes(a->dtype));
 }
 
-static enum status array_check(const struct array *a, const char *what)
+static enum status compare(const struct array *a, const char *whole, const char *what)
 {
-    if (a->lanes == NULL)
-        return OK;
-    const unsigned char *whole = lane_host_pointer(a->whole);
     for (size_t i = 0; i < GUARD; i++)
-        if (whole[i] != CANARY || whole[GUARD + array_bytes(a) + i] != CANARY)
+        if ((unsigned char)whole[i] != CANARY ||
+            (unsigned char)whole[GUARD + array_bytes(a) + i] != CANARY)
             return FAIL(ERR_INTERNAL, "%s: wrote beside its %zu elements", what, a->n);
-    const char *data = lane_host_pointer(a->data), *expected = a->expected;
+    const char *data = whole + GUARD, *expected = a->expected;
     size_t e = dtype_bytes(a->dtype);
     for (size_t i = 0; i < a->n; i++)
         if (memcmp(data + i * e, expected + i * e, e) != 0)
@@ -91,6 +100,21 @@ static enum status array_check(const struct array *a, const char *what)
                         (double)dtype_load(a->dtype, data, i),
                         (double)dtype_load(a->dtype, expected, i));
     return OK;
+}
+
+static enum status array_check(const struct array *a, const char *what)
+{
+    if (a->lanes == NULL)
+        return OK;
+    size_t bytes = array_bytes(a) + 2 * GUARD;
+    char *whole = malloc(bytes);
+    if (whole == NULL)
+        return FAIL(ERR_MEMORY, "test array");
+    enum status status = lane_download(a->lanes, whole, a->whole, bytes);
+    if (status == OK)
+        status = compare(a, whole, what);
+    free(whole);
+    return status;
 }
 
 /* ---- one trial: one operation, one rank ---- */
@@ -158,6 +182,12 @@ static enum status open_recv(struct trial *t, size_t n)
     return array_open(&t->recv, t->s->lanes, t->dtype, n);
 }
 
+static enum status load(const struct trial *t)
+{
+    TRY(array_load(&t->send));
+    return array_load(&t->recv);
+}
+
 static enum status start_all_reduce(struct trial *t)
 {
     TRY(open_send(t, t->size));
@@ -168,6 +198,7 @@ static enum status start_all_reduce(struct trial *t)
         put(&t->send, i, element(t, t->s->rank, i));
     for (size_t i = 0; i < t->size; i++)
         expect(result, i, rank_order_sum(t, i));
+    TRY(load(t));
     return comm_all_reduce(t->s->comm, TRAFFIC_HIDDEN, t->dtype, t->send.data, result->data,
                            t->size, t->request);
 }
@@ -188,6 +219,7 @@ static enum status start_all_gather(struct trial *t)
     }
     for (size_t i = 0; i < t->counts[rank]; i++)
         put(source, first + i, element(t, rank, i));
+    TRY(load(t));
     if (t->is_even)
         return comm_all_gather(t->s->comm, TRAFFIC_KV, t->dtype, at(source, first), t->recv.data,
                                t->size, t->request);
@@ -211,6 +243,7 @@ static enum status start_reduce_scatter(struct trial *t)
     }
     for (size_t i = 0; i < t->counts[rank]; i++)
         expect(target, first + i, rank_order_sum(t, 10000 * (size_t)rank + i));
+    TRY(load(t));
     if (t->is_even)
         return comm_reduce_scatter(t->s->comm, TRAFFIC_HIDDEN, t->dtype, t->send.data,
                                    at(target, first), t->size, t->request);
@@ -233,6 +266,7 @@ static enum status start_all_to_all(struct trial *t)
         for (size_t i = 0; i < t->recv_counts[r]; i++)
             expect(&t->recv, t->recv_offsets[r] + i, element(t, r, 10000 * rank + i));
     }
+    TRY(load(t));
     if (t->is_even)
         return comm_all_to_all(t->s->comm, TRAFFIC_HEADS, t->dtype, t->send.data, t->recv.data,
                                t->size, t->request);
@@ -249,6 +283,7 @@ static enum status start_broadcast(struct trial *t)
             put(&t->recv, i, element(t, root, i));
         expect(&t->recv, i, element(t, root, i));
     }
+    TRY(load(t));
     return comm_broadcast(t->s->comm, TRAFFIC_WEIGHTS, t->dtype, t->recv.data, t->size, root,
                           t->request);
 }
@@ -264,6 +299,7 @@ static enum status start_sendrecv(struct trial *t)
         put(&t->send, i, element(t, rank, i));
     for (size_t i = 0; i < received; i++)
         expect(&t->recv, i, element(t, from, i));
+    TRY(load(t));
     return comm_sendrecv(t->s->comm, TRAFFIC_KV, t->dtype, t->send.data, sent, to, t->recv.data,
                          received, from, t->request);
 }
@@ -281,6 +317,7 @@ static enum status start_message(struct trial *t)
             put(a, i, element(t, 0, i));
         expect(a, i, element(t, 0, i));
     }
+    TRY(load(t));
     if (rank == 0)
         return comm_send(t->s->comm, TRAFFIC_LATENT, t->dtype, a->data, t->size, last, t->request);
     return comm_recv(t->s->comm, TRAFFIC_LATENT, t->dtype, a->data, t->size, 0, t->request);
@@ -403,51 +440,80 @@ static enum status in_flight_repeatedly(struct suite_rank *s)
     return OK;
 }
 
+/* A few fp32 values in device memory. */
+enum { CELLS = 2 * 12 };
+struct cells {
+    struct lane_system *lanes;
+    struct devmem memory;
+};
+
+static enum status cells_open(struct cells *c, const struct suite_rank *s, const float *values, size_t n)
+{
+    c->lanes = s->lanes;
+    TRY(lane_alloc(c->lanes, CELLS * sizeof *values, &c->memory));
+    return lane_upload(c->lanes, c->memory, values, n * sizeof *values);
+}
+
+static struct devmem cell(const struct cells *c, size_t i)
+{
+    return devmem_at(c->memory, i * sizeof(float));
+}
+
+/* Their values now, and the end of them. */
+static enum status cells_take(struct cells *c, float *values, size_t n)
+{
+    enum status status = lane_download(c->lanes, values, c->memory, n * sizeof *values);
+    lane_free(c->lanes, c->memory, CELLS * sizeof *values);
+    return status;
+}
+
 /* Messages of one link match in the order in which they were started, receives being early. */
 static enum status messages_in_order(struct suite_rank *s)
 {
     enum { MESSAGES = 12 };
-    float sent[MESSAGES], received[MESSAGES] = {0};
+    float values[CELLS] = {0}; /* sent, then received */
+    struct cells cells;
     struct comm_request sends[MESSAGES] = {{0}}, recvs[MESSAGES] = {{0}};
     int n = s->nranks, to = (s->rank + 1) % n, from = (s->rank + n - 1) % n;
-    for (int i = 0; i < MESSAGES; i++) {
-        struct devmem place = {(uintptr_t)&received[i]};
-        TRY(comm_recv(s->comm, TRAFFIC_KV, DTYPE_FP32, place, 1, from, &recvs[i]));
-    }
+    for (int i = 0; i < MESSAGES; i++)
+        values[i] = (float)(s->rank * 100 + i);
+    TRY(cells_open(&cells, s, values, CELLS));
+    for (size_t i = 0; i < MESSAGES; i++)
+        TRY(comm_recv(s->comm, TRAFFIC_KV, DTYPE_FP32, cell(&cells, MESSAGES + i), 1, from,
+                      &recvs[i]));
     TRY(team_barrier(s->team));
-    for (int i = 0; i < MESSAGES; i++) {
-        sent[i] = (float)(s->rank * 100 + i);
-        struct devmem place = {(uintptr_t)&sent[i]};
-        TRY(comm_send(s->comm, TRAFFIC_KV, DTYPE_FP32, place, 1, to, &sends[i]));
-    }
+    for (size_t i = 0; i < MESSAGES; i++)
+        TRY(comm_send(s->comm, TRAFFIC_KV, DTYPE_FP32, cell(&cells, i), 1, to, &sends[i]));
     for (int i = 0; i < MESSAGES; i++) {
         TRY(comm_wait(&recvs[MESSAGES - 1 - i]));
         TRY(comm_wait(&sends[i]));
     }
+    TRY(cells_take(&cells, values, CELLS));
     for (int i = 0; i < MESSAGES; i++)
-        if (received[i] != (float)(from * 100 + i))
-            return FAIL(ERR_INTERNAL, "message %d holds %g", i, (double)received[i]);
+        if (values[MESSAGES + i] != (float)(from * 100 + i))
+            return FAIL(ERR_INTERNAL, "message %d holds %g", i, (double)values[MESSAGES + i]);
     return check_bytes(s, 0);
 }
 
 /* The group's world ranks in its order, gathered, must be `members`. */
 static enum status check_group(struct suite_rank *s, struct comm *group, const int *members, int n)
 {
-    float mine = (float)s->rank, all[SUITE_MAX_RANKS] = {0}, total = 0;
+    float values[2 + SUITE_MAX_RANKS] = {(float)s->rank}, expected = 0; /* mine, sum, all */
+    struct cells cells;
     if (comm_nranks(group) != n || members[comm_rank(group)] != s->rank)
         return FAIL(ERR_INTERNAL, "rank %d of %d in the group", comm_rank(group),
                     comm_nranks(group));
-    struct devmem own = {(uintptr_t)&mine}, gathered = {(uintptr_t)all}, sum = {(uintptr_t)&total};
-    TRY(comm_all_gather(group, TRAFFIC_KV, DTYPE_FP32, own, gathered, 1, NULL));
-    TRY(comm_all_reduce(group, TRAFFIC_KV, DTYPE_FP32, own, sum, 1, NULL));
-    float expected = 0;
+    TRY(cells_open(&cells, s, values, 2 + SUITE_MAX_RANKS));
+    TRY(comm_all_gather(group, TRAFFIC_KV, DTYPE_FP32, cell(&cells, 0), cell(&cells, 2), 1, NULL));
+    TRY(comm_all_reduce(group, TRAFFIC_KV, DTYPE_FP32, cell(&cells, 0), cell(&cells, 1), 1, NULL));
+    TRY(cells_take(&cells, values, 2 + SUITE_MAX_RANKS));
     for (int r = 0; r < n; r++) {
         expected += (float)members[r];
-        if (all[r] != (float)members[r])
-            return FAIL(ERR_INTERNAL, "group rank %d is world rank %g", r, (double)all[r]);
+        if (values[2 + r] != (float)members[r])
+            return FAIL(ERR_INTERNAL, "group rank %d is world rank %g", r, (double)values[2 + r]);
     }
-    if (total != expected)
-        return FAIL(ERR_INTERNAL, "group sum %g, not %g", (double)total, (double)expected);
+    if (values[1] != expected)
+        return FAIL(ERR_INTERNAL, "group sum %g, not %g", (double)values[1], (double)expected);
     return OK;
 }
 
@@ -462,10 +528,12 @@ static enum status split_in_two(struct suite_rank *s)
     uint64_t moved = comm_moved_bytes(group);
     comm_close(group);
     TRY(status);
-    float mine = 1, total = 0; /* the parent goes on */
-    struct devmem own = {(uintptr_t)&mine}, sum = {(uintptr_t)&total};
-    TRY(comm_all_reduce(s->comm, TRAFFIC_HIDDEN, DTYPE_FP32, own, sum, 1, NULL));
-    return total == 4 ? check_bytes(s, moved) : FAIL(ERR_INTERNAL, "sum %g", (double)total);
+    float values[] = {1, 0}; /* the parent goes on */
+    struct cells cells;
+    TRY(cells_open(&cells, s, values, 2));
+    TRY(comm_all_reduce(s->comm, TRAFFIC_HIDDEN, DTYPE_FP32, cell(&cells, 0), cell(&cells, 1), 1, NULL));
+    TRY(cells_take(&cells, values, 2));
+    return values[1] == 4 ? check_bytes(s, moved) : FAIL(ERR_INTERNAL, "sum %g", (double)values[1]);
 }
 
 /* Uneven groups, equal keys, a rank without a group, and groups of a group. */
@@ -488,22 +556,33 @@ static enum status split_unevenly(struct suite_rank *s)
     return status;
 }
 
+static bool has_waited(const struct meter *m)
+{
+    return m->waited_ps != 0 || m->wait_count != 0;
+}
+
 /* RUN_COMPUTE: nothing is moved, counted or left pending. */
 static enum status skipped(struct suite_rank *s)
 {
-    float mine = 1, total = -1;
+    float values[] = {1, -1};
+    struct cells cells;
     struct comm_request request = {0};
-    struct devmem own = {(uintptr_t)&mine}, sum = {(uintptr_t)&total};
     s->meter->mode = RUN_COMPUTE;
-    TRY(comm_all_reduce(s->comm, TRAFFIC_HIDDEN, DTYPE_FP32, own, sum, 1, &request));
-    if (comm_is_pending(&request) || total != -1 || counted_bytes(s->meter) != 0 ||
-        comm_moved_bytes(s->comm) != 0 || s->meter->waited_ps != 0)
+    TRY(cells_open(&cells, s, values, 2));
+    TRY(comm_all_reduce(s->comm, TRAFFIC_HIDDEN, DTYPE_FP32, cell(&cells, 0), cell(&cells, 1), 1,
+                        &request));
+    TRY(cells_take(&cells, values, 2));
+    if (comm_is_pending(&request) || values[1] != -1 || counted_bytes(s->meter) != 0 ||
+        comm_moved_bytes(s->comm) != 0 || has_waited(s->meter))
         return FAIL(ERR_INTERNAL, "a skipped operation did something");
     s->meter->mode = RUN_FULL;
-    TRY(comm_all_reduce(s->comm, TRAFFIC_HIDDEN, DTYPE_FP32, own, sum, 1, &request));
+    TRY(cells_open(&cells, s, values, 2));
+    TRY(comm_all_reduce(s->comm, TRAFFIC_HIDDEN, DTYPE_FP32, cell(&cells, 0), cell(&cells, 1), 1,
+                        &request));
     TRY(comm_wait(&request));
-    if (total != (float)s->nranks || s->meter->waited_ps == 0)
-        return FAIL(ERR_INTERNAL, "not skipped: sum %g", (double)total);
+    TRY(cells_take(&cells, values, 2));
+    if (values[1] != (float)s->nranks || !has_waited(s->meter))
+        return FAIL(ERR_INTERNAL, "not skipped: sum %g", (double)values[1]);
     return comm_wait(&request); /* nothing pending: fine */
 }
 

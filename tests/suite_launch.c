@@ -15,6 +15,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "config.h"
+#include "kernels/device_plugin.h"
 #if HAVE_MPI
 #include "common/mpi_world.h"
 #include "common/team_mpi.h"
@@ -44,12 +45,24 @@ static enum status run_body(struct thread *t)
     if (s == OK)
         s = t->body(rank);
     t->result->seconds = (double)(clock_ns() - start) * 1e-9;
-    if (s != OK)
+    if (s != OK) {
         team_abort(rank->team, s);
+        lane_drain(rank->lanes);
+    }
     t->result->agreed = team_agree(rank->team, s);
     comm_close(rank->comm);
     meter_close(&meter);
     return s;
+}
+
+static enum status open_lanes(struct thread *t, struct device **gpu)
+{
+    if (t->transport == NULL || t->transport->memory != MEMORY_CUDA)
+        return lane_host_open(t->rank.rank, &t->rank.lanes);
+    struct device_config config = {.rank = t->rank.rank, .nranks = t->rank.nranks, .threads = 1};
+    TRY(device_open(device_find("cuda"), &config, gpu));
+    t->rank.lanes = (*gpu)->lanes;
+    return OK;
 }
 
 static void *run_rank(void *argument)
@@ -58,11 +71,14 @@ static void *run_rank(void *argument)
     log_set_rank(t->rank.rank, t->rank.nranks);
     status_bind(&t->result->failure);
     status_clear();
-    t->result->status = lane_host_open(t->rank.rank, &t->rank.lanes);
+    struct device *gpu = NULL; /* owns the lanes where the transport is CUDA's */
+    t->result->status = open_lanes(t, &gpu);
     if (t->result->status == OK) {
         t->result->status = run_body(t);
-        lane_host_close(t->rank.lanes);
+        if (gpu == NULL)
+            lane_host_close(t->rank.lanes);
     }
+    device_close(gpu);
     status_bind(NULL);
     return NULL;
 }
@@ -178,6 +194,13 @@ static void close_processes(void)
 
 const struct comm_ops *suite_transport(void)
 {
+    const char *given = getenv("DITTO_TEST_TRANSPORT");
+    if (given != NULL) {
+        if (device_plugin_load() != OK)
+            fail_msg("%s", status_first()->text);
+        assert_non_null(comm_find(given));
+        return comm_find(given);
+    }
     return comm_find(is_under_mpirun() ? "mpi" : "threads");
 }
 

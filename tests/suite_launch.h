@@ -19,7 +19,8 @@ struct suite_test {
 #define SUITE_TEST(function, nranks) {#function, function, nranks}
 /* Runs the tests that fit the ranks there are; with processes, only rank 0 prints. For main to return. */
 int suite_main(const char *name, const struct suite_test *tests, size_t count);
-/* The transport under test: `threads`, or `mpi` under mpirun. */
+/* The transport under test: $DITTO_TEST_TRANSPORT, which a plug-in may bring; else `threads`, or `mpi` under
+ * mpirun. */
 const struct comm_ops *suite_transport(void);
 /* Whether so many ranks can be had: under mpirun, as many as it started. */
 bool suite_has_ranks(int nranks);

@@ -25,7 +25,7 @@ struct local_comm {
 
 /* ---- starting ---- */
 
-static enum status parts_room(struct local_comm *c, size_t bytes, char **out)
+enum status local_room(struct local_comm *c, size_t bytes, char **out)
 {
     if (!c->scratch || c->scratch->bytes < bytes) {
         struct scratch *block = calloc(1, sizeof *block);
@@ -77,7 +77,7 @@ static enum status make_post(struct local_comm *c, const struct comm_call *call,
                                 .count = receives ? call->recv_count : call->count};
     size_t bytes = parts_bytes(c, call);
     if (bytes > 0)
-        TRY(parts_room(c, bytes, &post->parts));
+        TRY(local_room(c, bytes, &post->parts));
     return take_events(c, post);
 }
 

@@ -69,6 +69,9 @@ struct local_comm;
 
 /* A communicator of the rank with itself. */
 enum status local_open_alone(struct team *, struct cuda_lanes *, struct local_comm **out) WARN_UNUSED;
+/* Device memory that the communicator keeps: the same for every call of no more bytes, so that calls on one
+ * lane may share it. */
+enum status local_room(struct local_comm *, size_t bytes, char **out) WARN_UNUSED;
 /* As in struct comm_ops. */
 enum status local_start(void *comm, struct comm_request *);
 enum status local_wait(void *comm, struct comm_request *);

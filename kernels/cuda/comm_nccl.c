@@ -136,11 +136,20 @@ static void count_sent(const struct work *w, int to, size_t elements)
         w->c->moved += elements * w->element;
 }
 
-/* Whether parts are of one size and stand side by side in rank order: what NCCL's collectives take. */
-static bool is_even(const struct work *w, const size_t *counts, const size_t *offsets)
+/* Whether parts are of one size: then NCCL's own collective does it. Every rank must choose alike, so what
+ * only this rank knows, where its parts stand, has no say. */
+static bool is_even(const struct work *w, const size_t *counts)
 {
     for (int r = 0; r < w->c->nranks; r++)
-        if (counts[r] != counts[0] || offsets[r] != (size_t)r * counts[0])
+        if (counts[r] != counts[0])
+            return false;
+    return true;
+}
+
+static bool is_contiguous(const struct work *w, const size_t *offsets, size_t count)
+{
+    for (int r = 0; r < w->c->nranks; r++)
+        if (offsets[r] != (size_t)r * count)
             return false;
     return true;
 }
@@ -161,8 +170,8 @@ static enum status all_reduce(const struct work *w)
     return OK;
 }
 
-/* Pairwise messages for uneven parts; a rank's part for itself is a copy. send_counts NULL: everybody
- * gets the whole send buffer (all_gather). */
+/* Pairwise messages: all-to-all, as NCCL's own kernels do it, and all-gather of uneven parts, where
+ * everybody gets the whole send buffer. A rank's part for itself is a copy. */
 static enum status exchange(const struct work *w)
 {
     const struct comm_call *call = w->call;
@@ -191,28 +200,32 @@ static enum status exchange(const struct work *w)
 static enum status all_gather(const struct work *w)
 {
     const struct comm_call *call = w->call;
-    if (!is_even(w, call->recv_counts, call->recv_offsets))
+    size_t part = call->recv_counts[0], bytes = part * w->element;
+    char *recv = w->recv;
+    if (!is_even(w, call->recv_counts))
         return exchange(w);
-    size_t part = call->recv_counts[0];
-    w->c->moved += part * (size_t)(w->c->nranks - 1) * w->element;
-    NCCL_TRY(ncclAllGather(w->send, w->recv, part, w->type, w->c->comm, w->stream));
+    bool has_gaps = !is_contiguous(w, call->recv_offsets, part);
+    if (has_gaps && bytes > 0)
+        TRY(local_room(w->c->self, bytes * (size_t)w->c->nranks, &recv));
+    w->c->moved += bytes * (size_t)(w->c->nranks - 1);
+    NCCL_TRY(ncclAllGather(w->send, recv, part, w->type, w->c->comm, w->stream));
+    for (int r = 0; has_gaps && r < w->c->nranks; r++)
+        TRY(own_copy(w, w->recv + call->recv_offsets[r] * w->element, recv + (size_t)r * bytes, part));
     return OK;
 }
 
-static enum status all_to_all(const struct work *w)
+static enum status reduce_even(const struct work *w)
 {
     const struct comm_call *call = w->call;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-    if (is_even(w, call->send_counts, call->send_offsets) &&
-        is_even(w, call->recv_counts, call->recv_offsets)) {
-        size_t part = call->send_counts[0];
-        w->c->moved += part * (size_t)(w->c->nranks - 1) * w->element;
-        NCCL_TRY(ncclAlltoAll(w->send, w->recv, part, w->type, w->c->comm, w->stream));
-        return OK;
-    }
-#endif
-    (void)call;
-    return exchange(w);
+    size_t part = call->send_counts[0], bytes = part * w->element;
+    char *send = w->send;
+    bool has_gaps = !is_contiguous(w, call->send_offsets, part);
+    if (has_gaps && bytes > 0)
+        TRY(local_room(w->c->self, bytes * (size_t)w->c->nranks, &send));
+    for (int r = 0; has_gaps && r < w->c->nranks; r++)
+        TRY(own_copy(w, send + (size_t)r * bytes, w->send + call->send_offsets[r] * w->element, part));
+    NCCL_TRY(ncclReduceScatter(send, w->recv, part, w->type, ncclSum, w->c->comm, w->stream));
+    return OK;
 }
 
 /* Uneven parts: one reduction to each rank. */
@@ -221,11 +234,8 @@ static enum status reduce_scatter(const struct work *w)
     const struct comm_call *call = w->call;
     for (int r = 0; r < w->c->nranks; r++)
         count_sent(w, r, call->send_counts[r]);
-    if (is_even(w, call->send_counts, call->send_offsets)) {
-        NCCL_TRY(ncclReduceScatter(w->send, w->recv, call->send_counts[0], w->type, ncclSum, w->c->comm,
-                                   w->stream));
-        return OK;
-    }
+    if (is_even(w, call->send_counts))
+        return reduce_even(w);
     NCCL_TRY(ncclGroupStart());
     for (int r = 0; r < w->c->nranks; r++)
         if (call->send_counts[r] > 0)
@@ -254,7 +264,7 @@ static enum status collective(const struct work *w)
     case COMM_REDUCE_SCATTER:
         return reduce_scatter(w);
     case COMM_ALL_TO_ALL:
-        return all_to_all(w);
+        return exchange(w);
     default:
         return broadcast(w);
     }
