@@ -7,9 +7,8 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &command_run,  &command_sweep, &command_verify, &command_plot,
-    &command_list, &command_info,  &command_validate,
-    &command_calibrate,  NULL,
+    &command_run,    &command_sweep,  &command_verify, &command_compare, &command_plot,
+    &command_list,   &command_info,   &command_validate, &command_calibrate, NULL,
 };
 
 const struct command *const *cli_commands(void)
@@ -270,6 +269,6 @@ void cli_print_overview(FILE *out)
     fprintf(out, "bench: compares ways of running one diffusion transformer on several GPUs\n\n"
                  "Usage\n  bench COMMAND [OPTIONS]\n\nCommands\n");
     for (const struct command *const *c = commands; *c; c++)
-        fprintf(out, "  %-8s %s\n", (*c)->name, (*c)->summary);
+        fprintf(out, "  %-9s %s\n", (*c)->name, (*c)->summary);
     fprintf(out, "\nbench COMMAND --help describes one.\n");
 }
