@@ -21,17 +21,17 @@ static const struct expected {
     struct model_shape shape;
 } expected[] = {
     {"tests/models/tiny.safetensors",
-     {MODEL_DIT, LAYOUT_ORIGINAL, 4, 64, 4, 16, 256, 2, 2, 2, 5, 1, 128, 1e-6, 1e-6, 1e-6}},
+     {MODEL_DIT, LAYOUT_ORIGINAL, 4, 64, 4, 16, 256, 2, 2, 2, 5, 1, 128, 1e-6, 1e-6, 1e-6, 0}},
     {"tests/models/tiny-video.safetensors",
-     {MODEL_VIDEO, LAYOUT_ORIGINAL, 4, 64, 4, 16, 256, 2, 2, 2, 5, 1, 128, 1e-6, 1e-6, 1e-6}},
+     {MODEL_VIDEO, LAYOUT_ORIGINAL, 4, 64, 4, 16, 256, 2, 2, 2, 5, 1, 128, 1e-6, 1e-6, 1e-6, 0}},
     {"tests/models/tiny-sigma.safetensors",
-     {MODEL_DIT, LAYOUT_ORIGINAL, 3, 32, 4, 8, 80, 3, 6, 2, 4, 1, 128, 1e-6, 1e-6, 1e-6}},
+     {MODEL_DIT, LAYOUT_ORIGINAL, 3, 32, 4, 8, 80, 3, 6, 2, 4, 1, 128, 1e-6, 1e-6, 1e-6, 0}},
     {"tests/models/tiny-f16.safetensors",
-     {MODEL_DIT, LAYOUT_ORIGINAL, 3, 32, 4, 8, 80, 3, 6, 2, 4, 1, 128, 1e-6, 1e-6, 1e-6}},
+     {MODEL_DIT, LAYOUT_ORIGINAL, 3, 32, 4, 8, 80, 3, 6, 2, 4, 1, 128, 1e-6, 1e-6, 1e-6, 0}},
     {"tests/models/tiny-diffusers",
-     {MODEL_DIT, LAYOUT_DIFFUSERS, 4, 64, 4, 16, 256, 2, 2, 2, 5, 1, 127, 1e-6, 1e-5, 1e-6}},
+     {MODEL_DIT, LAYOUT_DIFFUSERS, 4, 64, 4, 16, 256, 2, 2, 2, 5, 1, 127, 1e-6, 1e-5, 1e-6, 0}},
     {"tests/models/dit-fashion.safetensors",
-     {MODEL_DIT, LAYOUT_ORIGINAL, 12, 128, 8, 16, 512, 1, 1, 2, 10, 1, 128, 1e-6, 1e-6, 1e-6}},
+     {MODEL_DIT, LAYOUT_ORIGINAL, 12, 128, 8, 16, 512, 1, 1, 2, 10, 1, 128, 1e-6, 1e-6, 1e-6, 0}},
 };
 
 static void test_shipped_file(void **state)
