@@ -8,6 +8,7 @@
 #include "common/clock.h"
 
 enum { TAG_CONTROL = 1, MOST_TURN_NS = 50 * 1000 * 1000, LEAST_TURN_NS = 1000 * 1000 };
+enum { GIVE_UP_NS = 100 * 1000 * 1000 };
 
 /* head, then mpi_pulse[nranks] or mpi_cause */
 static void *body(struct mpi_control_head *head)
@@ -210,18 +211,25 @@ enum status team_mpi_control_open(struct team_mpi *t)
     return OK;
 }
 
-/* A message that nobody takes any more is left to the library, with its buffer. */
+/* Short messages leave at once unless the peer's process stands still; then the message is left to the
+ * library, with its buffer. */
+static void close_outbox(struct mpi_outbox *out, int64_t until_ns)
+{
+    int is_done = out->request == MPI_REQUEST_NULL;
+    while (!is_done && MPI_Test(&out->request, &is_done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !is_done &&
+           clock_ns() < until_ns)
+        ;
+    if (is_done)
+        free(out->message);
+    else
+        MPI_Request_free(&out->request);
+}
+
 static void close_outboxes(struct team_mpi *t, struct mpi_outbox *out)
 {
-    for (int r = 0; out != NULL && r < t->base.nranks; r++) {
-        int is_done = 1;
-        if (out[r].request != MPI_REQUEST_NULL)
-            MPI_Test(&out[r].request, &is_done, MPI_STATUS_IGNORE);
-        if (is_done)
-            free(out[r].message);
-        else
-            MPI_Request_free(&out[r].request);
-    }
+    int64_t until_ns = clock_ns() + GIVE_UP_NS;
+    for (int r = 0; out != NULL && r < t->base.nranks; r++)
+        close_outbox(&out[r], until_ns);
     free(out);
 }
 
