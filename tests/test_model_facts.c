@@ -247,7 +247,7 @@ static void test_preset_hints(void **state)
     static const struct model_hints hints = {
         .heads = 4, .classes = 3, .vae_factor = 2, .patch = 4, .kind = "video"};
     static const struct model_shape shape = {MODEL_VIDEO, 0, 12, 128, 4,   32,   512,  4,
-                                             4,           4, 3,  2,   128, 1e-6, 1e-6, 1e-6};
+                                             4,           4, 3,  2,   128, 1e-6, 1e-6, 1e-6, 0};
     static const struct model_hints wrong = {.heads = 5};
     float row[64];
     struct model *m;
