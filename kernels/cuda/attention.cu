@@ -32,20 +32,6 @@ template <class T> struct Attention {
     float scale;
 };
 
-__device__ static float warp_max(float value)
-{
-    for (int offset = WARP / 2; offset > 0; offset /= 2)
-        value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
-    return value;
-}
-
-__device__ static float warp_sum(float value)
-{
-    for (int offset = WARP / 2; offset > 0; offset /= 2)
-        value += __shfl_xor_sync(~0u, value, offset);
-    return value;
-}
-
 // Shared memory, in floats: keys, padded so that lanes hit different banks; values; queries; weights.
 template <int D> constexpr size_t attention_floats()
 {
@@ -119,12 +105,9 @@ template <class T, int D>
 static cudaError_t launch_attend(const Attention<T> &c, size_t softmaxes, cudaStream_t stream)
 {
     const size_t bytes = attention_floats<D>() * sizeof(float);
-    if (bytes > 48 * 1024) {
-        cudaError_t error = cudaFuncSetAttribute((const void *)attend<T, D>,
-                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-        if (error != cudaSuccess)
-            return error;
-    }
+    cudaError_t error = allow_shared_bytes(attend<T, D>, bytes);
+    if (error != cudaSuccess)
+        return error;
     return launch(attend<T, D>, softmaxes * ((c.nq + WARPS - 1) / WARPS), bytes, stream, c);
 }
 

@@ -169,7 +169,8 @@ enum status local_start(void *comm, struct comm_request *r)
 /* ---- waiting ---- */
 
 /* Returns with the operation on all lanes. With the mutex held. */
-static enum status wait_until_queued(struct local_comm *c, struct local_operation *op)
+static enum status wait_until_queued(struct local_comm *c, struct local_operation *op,
+                                     enum comm_op name)
 {
     struct team_deadline deadline = team_deadline_start(c->team);
     while (!op->is_queued) {
@@ -182,7 +183,7 @@ static enum status wait_until_queued(struct local_comm *c, struct local_operatio
             if (op->channel > 0) /* of a message: its sender or its receiver */
                 missing = missing == 0 ? (int)(op->channel - 1) / c->group->nranks
                                        : (int)(op->channel - 1) % c->group->nranks;
-            return FAIL(ERR_TIMEOUT, "local: rank %d of the communicator did not come within %g s",
+            return FAIL(ERR_TIMEOUT, "local: %s: rank %d did not come within %g s", comm_op_name(name),
                         missing, c->team->timeout_s);
         }
         local_group_wait(c->group);
@@ -204,10 +205,10 @@ static enum status end_post(struct local_comm *c, struct local_operation *op, in
 static enum status wait_locked(struct local_comm *c, struct local_operation *op, int index,
                                struct comm_request *r)
 {
-    TRY(wait_until_queued(c, op));
+    TRY(wait_until_queued(c, op, r->call.op));
     struct local_operation *pair = op->posts[index].pair;
     if (index == 0 && pair)
-        TRY(wait_until_queued(c, pair));
+        TRY(wait_until_queued(c, pair, r->call.op));
     TRY(end_post(c, op, index, r));
     if (index == 0 && pair) {
         TRY(end_post(c, pair, 1, r));

@@ -14,44 +14,40 @@ struct queue {
 
 /* ---- do the posts fit? ---- */
 
-static enum status mismatch(struct local_operation *op, int a, int b, const char *what)
+/* One value on rank a of the communicator, another on rank b. */
+static enum status mismatch(struct local_operation *op, const char *what, int a, size_t on_a, int b,
+                            size_t on_b)
 {
-    snprintf(op->why, sizeof op->why, "local: ranks %d and %d of the communicator disagree on %s", a, b,
-             what);
+    if (on_a == on_b)
+        return OK;
+    snprintf(op->why, sizeof op->why, "local: %s: %s is %zu on rank %d, %zu on rank %d",
+             comm_op_name(op->posts[0].op), what, on_a, a, on_b, b);
     return ERR_MISMATCH;
 }
 
 static enum status check_message(struct local_operation *op, int from, int to)
 {
     const struct local_post *sent = &op->posts[0], *received = &op->posts[1];
-    if (sent->dtype != received->dtype)
-        return mismatch(op, from, to, "a message's dtype");
-    if (sent->count != received->count)
-        return mismatch(op, from, to, "a message's size");
-    return OK;
+    TRY(mismatch(op, "the dtype", from, sent->dtype, to, received->dtype));
+    return mismatch(op, "the count", from, sent->count, to, received->count);
 }
 
 /* Rank r against rank 0, and what r receives from each rank against what that one sends. */
 static enum status check_rank(const struct local_group *g, struct local_operation *op, int r)
 {
     const struct local_post *first = &op->posts[0], *mine = &op->posts[r];
-    if (mine->op != first->op)
-        return mismatch(op, 0, r, "the operation");
-    if (mine->dtype != first->dtype)
-        return mismatch(op, 0, r, "the dtype");
-    if (mine->count != first->count || mine->root != first->root)
-        return mismatch(op, 0, r, "the size or the root");
+    TRY(mismatch(op, "the operation", 0, first->op, r, mine->op));
+    TRY(mismatch(op, "the dtype", 0, first->dtype, r, mine->dtype));
+    TRY(mismatch(op, "the count", 0, first->count, r, mine->count));
+    TRY(mismatch(op, "the root", 0, (size_t)first->root, r, (size_t)mine->root));
     for (int q = 0; q < g->nranks; q++) {
         const struct local_post *other = &op->posts[q];
-        bool fits = true;
         if (mine->op == COMM_ALL_TO_ALL)
-            fits = mine->recv_counts[q] == other->send_counts[r];
+            TRY(mismatch(op, "a part", q, other->send_counts[r], r, mine->recv_counts[q]));
         if (mine->op == COMM_ALL_GATHER)
-            fits = mine->recv_counts[q] == first->recv_counts[q];
+            TRY(mismatch(op, "a part", 0, first->recv_counts[q], r, mine->recv_counts[q]));
         if (mine->op == COMM_REDUCE_SCATTER)
-            fits = mine->send_counts[q] == first->send_counts[q];
-        if (!fits)
-            return mismatch(op, q, r, "the size of a part");
+            TRY(mismatch(op, "a part", 0, first->send_counts[q], r, mine->send_counts[q]));
     }
     return OK;
 }

@@ -85,7 +85,30 @@ __device__ inline size_t item_stride()
     return (size_t)gridDim.x * blockDim.x;
 }
 
+__device__ inline float warp_sum(float value)
+{
+    for (int offset = WARP / 2; offset > 0; offset /= 2)
+        value += __shfl_xor_sync(~0u, value, offset);
+    return value;
+}
+__device__ inline float warp_max(float value)
+{
+    for (int offset = WARP / 2; offset > 0; offset /= 2)
+        value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
+    return value;
+}
+
 /* ---- host side ---- */
+
+/* More shared memory than every kernel may have must be asked for. */
+template <class... P> static cudaError_t allow_shared_bytes(void (*kernel)(P...), size_t bytes)
+{
+    constexpr size_t EVERY_KERNEL = 48 * 1024;
+    if (bytes <= EVERY_KERNEL)
+        return cudaSuccess;
+    return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
+                                cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
 
 template <class T> static T *pointer(struct devmem m)
 {

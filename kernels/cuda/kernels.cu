@@ -4,64 +4,55 @@
 
 #include "kernels/cuda/kernel.cuh"
 
-// ---- sums over a block ----
-
-__device__ static float warp_sum(float value)
-{
-    for (int offset = WARP / 2; offset > 0; offset /= 2)
-        value += __shfl_xor_sync(~0u, value, offset);
-    return value;
-}
-
-// The sum of everybody's value, for everybody.
-__device__ static float block_sum(float value)
-{
-    __shared__ float partial[WARPS];
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    value = warp_sum(value);
-    __syncthreads(); // the sums of the call before may still be read
-    if (lane == 0)
-        partial[warp] = value;
-    __syncthreads();
-    return warp_sum(lane < WARPS ? partial[lane] : 0.0f);
-}
-
 // ---- rows ----
 
 template <class T> struct Modulate {
     const T *x, *shift, *scale;
     T *y;
-    size_t width, batch, mod_stride;
+    size_t rows, width, batch, mod_stride;
     float eps;
 };
 
-// A block a row; the row stays in shared memory, where each thread reads only what it put there.
+// A warp a row, so nothing waits for other warps. The row stays in shared memory, where each lane reads
+// only what it put there: memory is read once.
 template <class T, int V> __global__ void modulate(Modulate<T> call)
 {
     extern __shared__ float smem[];
-    const size_t row = blockIdx.x, mod = row % call.batch * call.mod_stride;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const size_t row = (size_t)blockIdx.x * WARPS + warp, mod = row % call.batch * call.mod_stride;
+    if (row >= call.rows)
+        return;
     const T *x = call.x + row * call.width;
     T *y = call.y + row * call.width;
-    float value[V], shift[V], scale[V], sum = 0, squares = 0;
-    for (size_t i = threadIdx.x * V; i < call.width; i += BLOCK * V) {
+    float *kept = smem + warp * call.width, value[V], shift[V], scale[V], sum = 0, squares = 0;
+    for (size_t i = lane * V; i < call.width; i += WARP * V) {
         read<V>(x + i, value);
         for (int k = 0; k < V; k++) {
-            smem[i + k] = value[k];
+            kept[i + k] = value[k];
             sum += value[k];
         }
     }
-    const float mean = block_sum(sum) / (float)call.width;
-    for (size_t i = threadIdx.x * V; i < call.width; i += BLOCK * V)
+    const float mean = warp_sum(sum) / (float)call.width;
+    for (size_t i = lane * V; i < call.width; i += WARP * V)
         for (int k = 0; k < V; k++)
-            squares += (smem[i + k] - mean) * (smem[i + k] - mean);
-    const float inverse = 1.0f / sqrtf(block_sum(squares) / (float)call.width + call.eps);
-    for (size_t i = threadIdx.x * V; i < call.width; i += BLOCK * V) {
+            squares += (kept[i + k] - mean) * (kept[i + k] - mean);
+    const float inverse = 1.0f / sqrtf(warp_sum(squares) / (float)call.width + call.eps);
+    for (size_t i = lane * V; i < call.width; i += WARP * V) {
         read<V>(call.shift + mod + i, shift);
         read<V>(call.scale + mod + i, scale);
         for (int k = 0; k < V; k++)
-            value[k] = (smem[i + k] - mean) * inverse * (1.0f + scale[k]) + shift[k];
+            value[k] = (kept[i + k] - mean) * inverse * (1.0f + scale[k]) + shift[k];
         write<V>(y + i, value);
     }
+}
+
+template <class T, int V> static cudaError_t launch_modulate(const Modulate<T> &call, cudaStream_t stream)
+{
+    const size_t bytes = WARPS * call.width * sizeof(float);
+    cudaError_t error = allow_shared_bytes(modulate<T, V>, bytes);
+    if (error != cudaSuccess)
+        return error;
+    return launch(modulate<T, V>, (call.rows + WARPS - 1) / WARPS, bytes, stream, call);
 }
 
 cudaError_t kernel_modulate(enum dtype t, const struct modulate_call *c, cudaStream_t stream)
@@ -72,12 +63,12 @@ cudaError_t kernel_modulate(enum dtype t, const struct modulate_call *c, cudaStr
         using T = decltype(zero);
         constexpr int V = 16 / sizeof(T);
         Modulate<T> call = {pointer<T>(c->x), pointer<T>(c->shift), pointer<T>(c->scale),
-                            pointer<T>(c->y), c->width, c->batch, c->mod_stride, (float)c->eps};
+                            pointer<T>(c->y), c->rows, c->width, c->batch, c->mod_stride,
+                            (float)c->eps};
         bool fits = packs_fit(V, sizeof(T), c->x, {c->width, c->mod_stride}) &&
                     packs_fit(V, sizeof(T), c->y, {}) && packs_fit(V, sizeof(T), c->shift, {}) &&
                     packs_fit(V, sizeof(T), c->scale, {});
-        return launch(fits ? modulate<T, V> : modulate<T, 1>, c->rows, c->width * sizeof(float),
-                      stream, call);
+        return fits ? launch_modulate<T, V>(call, stream) : launch_modulate<T, 1>(call, stream);
     });
 }
 

@@ -19,7 +19,7 @@ cudaError_t kernel_finish(enum dtype, const struct linear_call *, const float *s
 enum { KERNEL_MAX_HEAD_DIM = 256 };
 cudaError_t kernel_attention(enum dtype, const struct attention_call *, cudaStream_t);
 cudaError_t kernel_merge(enum dtype, const struct merge_call *, cudaStream_t);
-/* Width up to KERNEL_MAX_WIDTH: a row is kept in shared memory. */
+/* Width up to KERNEL_MAX_WIDTH: rows are kept in shared memory. */
 enum { KERNEL_MAX_WIDTH = 12000 };
 cudaError_t kernel_modulate(enum dtype, const struct modulate_call *, cudaStream_t);
 cudaError_t kernel_residual(enum dtype, const struct residual_call *, cudaStream_t);
