@@ -278,7 +278,9 @@ static enum status reserve(struct loader *l, size_t max_keys)
     keys = text > keys ? text : keys;
     size_t widest = dit->mlp > 3 * dit->heads_width ? dit->mlp : 3 * dit->heads_width;
     size_t heads = (size_t)(text > 0 ? dit->problem.shape->heads : dit->part.heads);
-    struct attention_call attention = {.n0 = frames, .n1 = (size_t)dit->problem.batch,
+    bool is_video = dit->problem.shape->kind == MODEL_VIDEO; /* temporal calls have a group a token */
+    struct attention_call attention = {.n0 = is_video && tokens > frames ? tokens : frames,
+                                       .n1 = (size_t)dit->problem.batch,
                                        .heads = heads, .nq = queries, .nk = keys,
                                        .head_dim = (size_t)dit->problem.shape->head_dim};
     struct linear_call linear = {.m = dit->max_rows,
