@@ -65,11 +65,12 @@ static enum status plan_points(struct sweep *sweep)
     sweep->points = calloc(sweep->plan.count + 1, sizeof *sweep->points);
     if (!sweep->points)
         return FAIL(ERR_MEMORY, "no memory for %zu points", sweep->plan.count);
+    struct sweep_known_model known = {0};
     for (size_t i = 0; i < sweep->plan.count; i++) {
         char label[SWEEP_LABEL];
         TRY(remote_fill_options(&sweep->plan.points[i]));
         sweep_plan_label(&sweep->plan, &sweep->plan.points[i], label);
-        TRY(sweep_point_plan(&sweep->plan.points[i], label, &sweep->points[i]));
+        TRY(sweep_point_plan(&sweep->plan.points[i], label, &known, &sweep->points[i]));
     }
     return OK;
 }

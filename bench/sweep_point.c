@@ -25,13 +25,23 @@ static bool needs_reference(const struct point *point)
            point->device->memory != MEMORY_VIRTUAL;
 }
 
-enum status sweep_point_plan(const struct option_set *options, const char *label,
-                             struct sweep_point *out)
+static void remember(struct sweep_known_model *known, const char *name, const struct point *point)
 {
+    known->name = point->model ? name : NULL;
+    if (point->model)
+        memcpy(known->sha256, model_sha256(point->model), sizeof known->sha256);
+}
+
+enum status sweep_point_plan(const struct option_set *options, const char *label,
+                             struct sweep_known_model *known, struct sweep_point *out)
+{
+    const char *model = option_text(options, &point_opt_model);
+    bool is_known = known->name && strcmp(known->name, model) == 0;
     *out = (struct sweep_point){.options = options};
     snprintf(out->label, sizeof out->label, "%s", label);
     struct point point;
-    enum status status = point_resolve(options, &point);
+    enum status status = point_resolve_known(options, is_known ? known->sha256 : NULL, &point);
+    remember(known, model, &point);
     record_case_id(&point, options, out->case_id);
     if (status != OK)
         status = note_refusal(out, status);

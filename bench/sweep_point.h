@@ -14,10 +14,15 @@ struct sweep_point {
     bool is_done;                       /* a record of it is in the file already */
 };
 
+/* The model file that was read last, so that planning hashes it once and not once a point. Starts as {0}. */
+struct sweep_known_model {
+    const char *name; /* as the options say it; they own it */
+    char sha256[65];
+};
 /* ERR_USAGE: options that contradict each other, with the point's label. What the strategy, the device or
  * the model refuses, and a model that cannot be read, is noted and becomes a record later. */
-enum status sweep_point_plan(const struct option_set *, const char *label, struct sweep_point *out)
-    WARN_UNUSED;
+enum status sweep_point_plan(const struct option_set *, const char *label, struct sweep_known_model *,
+                             struct sweep_point *out) WARN_UNUSED;
 /* Is this a record of the point, measured the way it is asked for now? */
 bool sweep_point_matches(const struct sweep_point *, const cJSON *record);
 /* A record for a point that gave none itself; for one that cannot be run, with why. Free with
