@@ -17,7 +17,7 @@ struct rank_result {
     double start_skew_us;       /* this rank's start after the first rank's; the most over runs */
 };
 
-/* One interval of one lane of one rank, from the synchronised start. Plain data: it travels. */
+/* One interval of one lane of one rank, from the first rank's start. Plain data: it travels. */
 struct trace_event {
     char name[24], lane[16];     /* "linear"; "compute", "comm", "send", "recv", "wait" */
     int rank, peer;              /* peer of a point-to-point link; else -1 */

@@ -91,27 +91,36 @@ uint64_t rank_setup_moved_bytes(const struct rank_setup *setup)
 enum status rank_setup_keep_events(struct rank_setup *setup)
 {
     const struct meter *meter = &setup->meter;
+    int64_t start = lane_mark_ps(setup->rank.lanes, &meter->start) +
+                    team_clock_offset_ps(setup->rank.team);
     free(setup->events);
     setup->events = calloc(meter->event_count + 1, sizeof *setup->events);
     if (!setup->events)
         return FAIL(ERR_MEMORY, "no memory for %zu trace events", meter->event_count);
     setup->event_count = meter->event_count;
     setup->dropped_events = meter->dropped_events;
+    setup->start_ps = start;
     for (size_t i = 0; i < meter->event_count; i++) {
         const struct meter_event *from = &meter->events[i];
         struct trace_event *to = &setup->events[i];
         *to = (struct trace_event){.rank = setup->rank.index, .peer = from->peer,
                                    .step = from->step, .layer = from->layer, .patch = from->patch,
-                                   .traffic = from->traffic, .begin_ps = from->begin_ps,
-                                   .end_ps = from->end_ps};
+                                   .traffic = from->traffic, .begin_ps = start + from->begin_ps,
+                                   .end_ps = start + from->end_ps};
         snprintf(to->name, sizeof to->name, "%s", from->name);
         snprintf(to->lane, sizeof to->lane, "%s", from->lane);
     }
     return OK;
 }
 
+/* What the ranks tell each other before their events travel. */
+struct kept {
+    size_t events, dropped;
+    int64_t start_ps;
+};
+
 /* Everybody pads to the largest count: gathers are of equal sizes. */
-static enum status gather_padded(struct rank_setup *setup, const size_t counts[][2], size_t most,
+static enum status gather_padded(struct rank_setup *setup, const struct kept *kept, size_t most,
                                  struct trace_event **out, size_t *count)
 {
     struct team *team = setup->rank.team;
@@ -125,8 +134,8 @@ static enum status gather_padded(struct rank_setup *setup, const size_t counts[]
         status = team_gather(team, 0, mine, most * sizeof *mine, all);
     }
     for (size_t r = 0; status == OK && r < ranks; r++) {
-        memmove(all + total, all + r * most, counts[r][0] * sizeof *all);
-        total += counts[r][0];
+        memmove(all + total, all + r * most, kept[r].events * sizeof *all);
+        total += kept[r].events;
     }
     free(mine);
     if (status != OK || team->rank != 0) {
@@ -138,26 +147,41 @@ static enum status gather_padded(struct rank_setup *setup, const size_t counts[]
     return OK;
 }
 
+/* One time line for all ranks: from the first rank's start. */
+static void align_events(const struct kept *kept, int nranks, struct trace_event *events, size_t count)
+{
+    int64_t first = kept[0].start_ps;
+    for (int r = 1; r < nranks; r++)
+        first = kept[r].start_ps < first ? kept[r].start_ps : first;
+    for (size_t i = 0; i < count; i++) {
+        events[i].begin_ps -= first;
+        events[i].end_ps -= first;
+    }
+}
+
 enum status rank_setup_gather_events(struct rank_setup *setup, struct trace_event **out, size_t *count,
                                      size_t *dropped)
 {
     struct team *team = setup->rank.team;
-    size_t mine[2] = {setup->event_count, setup->dropped_events}, most = 0, lost = 0;
-    size_t(*counts)[2] = calloc((size_t)team->nranks, sizeof *counts);
-    enum status status = counts ? OK : FAIL(ERR_MEMORY, "no memory for the trace");
+    struct kept mine = {setup->event_count, setup->dropped_events, setup->start_ps};
+    struct kept *kept = calloc((size_t)team->nranks, sizeof *kept);
+    size_t most = 0, lost = 0;
+    enum status status = kept ? OK : FAIL(ERR_MEMORY, "no memory for the trace");
     status = team_agree(team, status);
     if (status == OK)
-        status = team_gather(team, 0, mine, sizeof mine, counts);
+        status = team_gather(team, 0, &mine, sizeof mine, kept);
     for (int r = 0; status == OK && team->rank == 0 && r < team->nranks; r++) {
-        most = counts[r][0] > most ? counts[r][0] : most;
-        lost += counts[r][1];
+        most = kept[r].events > most ? kept[r].events : most;
+        lost += kept[r].dropped;
     }
     if (status == OK)
         status = team_broadcast(team, 0, &most, sizeof most);
     if (status == OK)
-        status = gather_padded(setup, (const size_t(*)[2])counts, most, out, count);
-    if (status == OK && team->rank == 0)
+        status = gather_padded(setup, kept, most, out, count);
+    if (status == OK && team->rank == 0) {
+        align_events(kept, team->nranks, *out, *count);
         *dropped = lost;
-    free(counts);
+    }
+    free(kept);
     return status;
 }

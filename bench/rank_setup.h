@@ -12,6 +12,7 @@ struct rank_setup {
     uint64_t moved_bytes;        /* of the last run */
     struct trace_event *events;  /* kept by rank_setup_keep_events */
     size_t event_count, dropped_events;
+    int64_t start_ps;            /* of the run they are of, on the clock of the team */
     bool is_set_up;              /* the strategy's setup has ended well */
 };
 
