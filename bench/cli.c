@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &command_run,    &command_sweep,  &command_verify, &command_compare, &command_plot,
+    &command_run,    &command_sweep,  &command_verify, &command_compare, &command_plot, &command_export,
     &command_list,   &command_info,   &command_validate, &command_calibrate, NULL,
 };
 

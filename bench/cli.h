@@ -39,8 +39,8 @@ struct command {
 
 /* NULL-terminated; the one list, in main.c. */
 const struct command *const *cli_commands(void);
-extern const struct command command_run, command_sweep, command_verify, command_plot, command_list,
-    command_info, command_validate, command_calibrate;
+extern const struct command command_run, command_sweep, command_verify, command_compare, command_plot,
+    command_export, command_report, command_list, command_info, command_validate, command_calibrate;
 
 /* Parses what follows the subcommand: `--name value`, `--name=value`, `-o FILE` for --output, flags
  * without a value, `--` before operands. ERR_USAGE names the nearest option. Free with cli_free in every

@@ -1,7 +1,7 @@
 /* Words and columns of a comparison. Every ratio is NEW / BASE and says what it is of. */
 #include "bench/compare_table.h"
 
-#include "bench/table.h"
+#include "bench/summary.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static void label_of(const struct compare_case *c, char *out, size_t size)
 {
     const cJSON *record = c->base ? c->base : c->now;
     const char *resolution = json_text(record, "config.resolution");
-    table_variant(record, NULL, out, size);
+    summary_variant(record, NULL, out, size);
     size_t used = strlen(out);
     used += (size_t)snprintf(out + used, size - used, ", %.0f gpus, %s px",
                              json_number(record, "config.gpus"), resolution ? resolution : "?");

@@ -2,7 +2,7 @@
 #include "bench/plot_data.h"
 
 #include "bench/stats.h"
-#include "bench/table.h"
+#include "bench/summary.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,9 +10,22 @@
 
 /* ---- points ---- */
 
-static enum status add_point(struct plot_data *data, const cJSON *record, const char *series, double x,
-                             double y, double low, double high)
+static void panel_of(const cJSON *record, const struct plot_context *context, char out[PLOT_TEXT])
 {
+    const char *resolution = json_text(record, "config.resolution");
+    const char *platform = json_text(record, "platform.name");
+    size_t used = 0;
+    if (context->has_many_models)
+        used = (size_t)snprintf(out, PLOT_TEXT, "%.30s, ", summary_model(record));
+    used += (size_t)snprintf(out + used, PLOT_TEXT - used, "%.16s pixels", resolution ? resolution : "?");
+    if (platform)
+        snprintf(out + used, PLOT_TEXT - used, ", %.30s", platform);
+}
+
+enum status plot_data_add(struct plot_data *data, const cJSON *record, const struct plot_context *context,
+                          const char *series, double x, double y, struct plot_point **out)
+{
+    *out = NULL;
     if (!isfinite(x) || !isfinite(y))
         return OK;
     struct plot_point *grown = realloc(data->points, (data->count + 1) * sizeof *grown);
@@ -20,93 +33,25 @@ static enum status add_point(struct plot_data *data, const cJSON *record, const 
         return FAIL(ERR_MEMORY, "no memory for %zu points of a figure", data->count + 1);
     data->points = grown;
     struct plot_point *point = &grown[data->count++];
-    *point = (struct plot_point){.x = x, .y = y, .low = low, .high = high};
+    *point = (struct plot_point){.key = x, .x = x, .y = y, .low = y, .high = y, .left = x, .right = x,
+                                 .is_simulated = summary_is_simulated(record)};
     const char *strategy = json_text(record, "config.strategy");
-    const char *resolution = json_text(record, "config.resolution");
-    snprintf(point->series, PLOT_TEXT, "%s", series);
+    snprintf(point->series, PLOT_TEXT, "%.70s%s", series, point->is_simulated ? ", simulated" : "");
     snprintf(point->strategy, PLOT_TEXT, "%s", strategy ? strategy : "?");
-    snprintf(point->panel, PLOT_TEXT, "%.40s pixels", resolution ? resolution : "?");
+    panel_of(record, context, point->panel);
     point->panel_order = json_number(record, "config.latent.height") *
                          json_number(record, "config.latent.width");
+    *out = point;
     return OK;
 }
 
-/* ---- figures ---- */
+/* ---- order ---- */
 
-static enum status add_staleness(const cJSON *record, double most_gpus, struct plot_data *data)
+static int compare_keys(const struct plot_point *x, const struct plot_point *y)
 {
-    (void)most_gpus;
-    char variant[PLOT_TEXT - 16], series[PLOT_TEXT];
-    double error = json_number(record, "error.rel_l2"), gpus = json_number(record, "config.gpus");
-    if (!(gpus > 1.0))
-        return OK; /* one rank has nobody's old values to use, or the same result as many */
-    table_variant(record, "staleness warmup_steps", variant, sizeof variant);
-    const char *mode = json_text(record, "config.stale_mode");
-    if (mode && strcmp(mode, "all") == 0) /* all ranks stay equal: the result does not depend on N */
-        snprintf(series, sizeof series, "%s, any number", variant);
-    else
-        snprintf(series, sizeof series, "%s, %.0f ranks", variant, gpus);
-    return add_point(data, record, series, json_number(record, "config.staleness"), error, error, error);
+    int order = (x->key > y->key) - (x->key < y->key);
+    return order ? order : strcmp(x->tag, y->tag);
 }
-
-static enum status add_bytes(const cJSON *record, double most_gpus, struct plot_data *data)
-{
-    (void)most_gpus;
-    char series[PLOT_TEXT];
-    double kib = json_number(record, "comm.max_sent_bytes") / json_number(record, "config.steps") / 1024.0;
-    table_variant(record, "warmup_steps", series, sizeof series);
-    return add_point(data, record, series, json_number(record, "config.gpus"), kib, kib, kib);
-}
-
-static enum status add_steps(const cJSON *record, double most_gpus, struct plot_data *data)
-{
-    char series[PLOT_TEXT];
-    const char *strategy = json_text(record, "config.strategy");
-    if (json_number(record, "config.gpus") < most_gpus || !strategy || strcmp(strategy, "serial") == 0)
-        return OK;
-    if (json_number(record, "error.rel_l2") <= 5.0 * json_number(record, "error.noise_floor")) {
-        data->exact++;
-        return OK;
-    }
-    table_variant(record, "warmup_steps", series, sizeof series);
-    double step = 1.0;
-    const cJSON *errors = json_at(record, "error.per_step_rel_l2");
-    for (const cJSON *item = errors ? errors->child : NULL; item; item = item->next, step += 1.0)
-        if (cJSON_IsNumber(item))
-            TRY(add_point(data, record, series, step, item->valuedouble, item->valuedouble,
-                          item->valuedouble));
-    return OK;
-}
-
-static enum status add_latency(const cJSON *record, double most_gpus, struct plot_data *data)
-{
-    (void)most_gpus;
-    char series[PLOT_TEXT];
-    if (cJSON_IsTrue(json_at(record, "latency_us.oversubscribed"))) {
-        data->oversubscribed++;
-        return OK;
-    }
-    double median = json_number(record, "latency_us.median") / 1e3, low = median, high = median;
-    const cJSON *ci = json_at(record, "latency_us.ci95");
-    if (cJSON_IsArray(ci) && cJSON_GetArraySize(ci) == 2) {
-        low = cJSON_GetArrayItem(ci, 0)->valuedouble / 1e3;
-        high = cJSON_GetArrayItem(ci, 1)->valuedouble / 1e3;
-    }
-    table_variant(record, "warmup_steps", series, sizeof series);
-    return add_point(data, record, series, json_number(record, "config.gpus"), median, low, high);
-}
-
-const struct figure plot_figures[] = {
-    {"error-vs-staleness", "error of the image over staleness, per mode and number of ranks",
-     add_staleness},
-    {"bytes-vs-gpus", "bytes a rank sends per step over the number of ranks", add_bytes},
-    {"error-per-step", "error of the latent after every step, at the largest number of ranks; exact "
-                       "points, within 5 x the noise floor, are left out", add_steps},
-    {"latency-vs-gpus", "latency of an image over the number of ranks", add_latency},
-    {NULL, NULL, NULL},
-};
-
-/* ---- collecting ---- */
 
 static int compare_points(const void *a, const void *b)
 {
@@ -117,52 +62,166 @@ static int compare_points(const void *a, const void *b)
     if (order == 0)
         order = strcmp(x->series, y->series);
     if (order == 0)
-        order = (x->x > y->x) - (x->x < y->x);
+        order = compare_keys(x, y);
     return order ? order : (x->y > y->y) - (x->y < y->y);
 }
 
-static bool same_place(const struct plot_point *a, const struct plot_point *b)
+void plot_data_sort(struct plot_data *data)
 {
-    return strcmp(a->panel, b->panel) == 0 && strcmp(a->series, b->series) == 0 && a->x == b->x;
+    if (data->count > 0)
+        qsort(data->points, data->count, sizeof *data->points, compare_points);
 }
 
-/* Points at one place become their median; sorted by y, so the middle one is it. */
+static bool starts_panel(const struct plot_data *data, size_t i)
+{
+    return i == 0 || strcmp(data->points[i].panel, data->points[i - 1].panel) != 0;
+}
+
+static bool starts_series(const struct plot_data *data, size_t i)
+{
+    return starts_panel(data, i) || strcmp(data->points[i].series, data->points[i - 1].series) != 0;
+}
+
+/* ---- merging ---- */
+
+static bool same_place(const struct plot_data *data, size_t i, size_t k)
+{
+    return !starts_series(data, k) && compare_keys(&data->points[i], &data->points[k]) == 0;
+}
+
+static double median_x(const struct plot_point *points, size_t n)
+{
+    double *x = calloc(n, sizeof *x);
+    ASSERT(x != NULL);
+    for (size_t i = 0; i < n; i++)
+        x[i] = points[i].x;
+    stats_sort(x, n);
+    double median = stats_median(x, n);
+    free(x);
+    return median;
+}
+
+/* Points at one place are sorted by y, so the middle one is the median. */
+static struct plot_point merge(const struct plot_point *points, size_t n)
+{
+    struct plot_point merged = points[n / 2];
+    if (n == 1)
+        return merged;
+    if (n % 2 == 0)
+        merged.y = 0.5 * (points[n / 2 - 1].y + points[n / 2].y);
+    merged.x = median_x(points, n);
+    merged.low = points[0].y;
+    merged.high = points[n - 1].y;
+    return merged;
+}
+
 static void merge_points(struct plot_data *data)
 {
+    struct plot_point *merged = calloc(data->count + 1, sizeof *merged);
+    ASSERT(merged != NULL);
     size_t kept = 0;
     for (size_t i = 0, n; i < data->count; i += n) {
-        for (n = 1; i + n < data->count && same_place(&data->points[i], &data->points[i + n]); n++)
+        for (n = 1; i + n < data->count && same_place(data, i, i + n); n++)
             continue;
-        struct plot_point merged = data->points[i + n / 2];
-        if (n % 2 == 0)
-            merged.y = 0.5 * (data->points[i + n / 2 - 1].y + data->points[i + n / 2].y);
-        if (n > 1) {
-            merged.low = data->points[i].y;
-            merged.high = data->points[i + n - 1].y;
-        }
-        data->points[kept++] = merged;
+        merged[kept++] = merge(&data->points[i], n);
     }
+    free(data->points);
+    data->points = merged;
     data->count = kept;
+}
+
+/* ---- bars ---- */
+
+/* Distinct categories of a panel, in order, as the first points that have them. */
+static size_t list_categories(const struct plot_point *points, size_t n,
+                              const struct plot_point **categories)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t at = 0;
+        while (at < count && compare_keys(categories[at], &points[i]) < 0)
+            at++;
+        if (at < count && compare_keys(categories[at], &points[i]) == 0)
+            continue;
+        memmove(&categories[at + 1], &categories[at], (count - at) * sizeof(const struct plot_point *));
+        categories[at] = &points[i];
+        count++;
+    }
+    return count;
+}
+
+static void stack(struct plot_point *points, size_t i)
+{
+    double bottom = 0.0;
+    for (size_t k = 0; k < i; k++)
+        if (compare_keys(&points[k], &points[i]) == 0)
+            bottom += points[k].y;
+    points[i].low = bottom;
+    points[i].high = bottom + points[i].y;
+}
+
+static void place_panel(struct plot_data *data, size_t first, size_t n, bool is_stacked)
+{
+    const struct plot_point **categories = calloc(n + 1, sizeof *categories);
+    ASSERT(categories != NULL);
+    struct plot_point *points = &data->points[first];
+    size_t count = list_categories(points, n, categories), series = 0, number = 0;
+    for (size_t i = 0; i < n; i++)
+        series += starts_series(data, first + i);
+    for (size_t i = 0; i < n; i++) {
+        size_t at = 0;
+        number += i > 0 && starts_series(data, first + i);
+        while (at < count && compare_keys(categories[at], &points[i]) != 0)
+            at++;
+        double width = is_stacked ? 0.7 : 0.8 / (double)series;
+        double shift = is_stacked ? 0.0 : ((double)number - 0.5 * (double)(series - 1)) * width;
+        points[i].x = (double)at + shift;
+        points[i].left = points[i].x - 0.5 * width;
+        points[i].right = points[i].x + 0.5 * width;
+        if (is_stacked)
+            stack(points, i);
+    }
+    free(categories);
+}
+
+void plot_data_place_bars(struct plot_data *data, bool is_stacked)
+{
+    for (size_t i = 0, n; i < data->count; i += n) {
+        for (n = 1; i + n < data->count && !starts_panel(data, i + n); n++)
+            continue;
+        place_panel(data, i, n, is_stacked);
+    }
+}
+
+/* ---- collecting ---- */
+
+static struct plot_context look_around(const struct results *results)
+{
+    struct plot_context context = {.results = results};
+    for (size_t i = 0; i < results->count; i++) {
+        const cJSON *record = results->records[i];
+        context.most_gpus = fmax(context.most_gpus, json_number(record, "config.gpus"));
+        if (strcmp(summary_model(record), summary_model(results->records[0])) != 0)
+            context.has_many_models = true;
+    }
+    return context;
 }
 
 enum status plot_data_collect(const struct figure *figure, const struct results *results,
                               struct plot_data *out)
 {
     *out = (struct plot_data){0};
-    double most_gpus = 0.0;
-    for (size_t i = 0; i < results->count; i++)
-        most_gpus = fmax(most_gpus, json_number(results->records[i], "config.gpus"));
+    const struct plot_context context = look_around(results);
     for (size_t i = 0; i < results->count; i++) {
         const char *status = json_text(results->records[i], "status");
         if (status && strcmp(status, "ok") == 0)
-            TRY(figure->add(results->records[i], most_gpus, out));
+            TRY(figure->add(results->records[i], &context, out));
         else
             out->failed++;
     }
-    if (out->count > 0)
-        qsort(out->points, out->count, sizeof *out->points, compare_points);
+    plot_data_sort(out);
     merge_points(out);
-    return OK;
+    return figure->finish && out->count > 0 ? figure->finish(out) : OK;
 }
 
 void plot_data_free(struct plot_data *data)
@@ -173,66 +232,51 @@ void plot_data_free(struct plot_data *data)
 
 /* ---- writing ---- */
 
-static bool starts_series(const struct plot_data *data, size_t i)
-{
-    return i == 0 || strcmp(data->points[i].series, data->points[i - 1].series) != 0 ||
-           strcmp(data->points[i].panel, data->points[i - 1].panel) != 0;
-}
-
-static bool starts_panel(const struct plot_data *data, size_t i)
-{
-    return i == 0 || strcmp(data->points[i].panel, data->points[i - 1].panel) != 0;
-}
-
 void plot_data_write(FILE *out, const struct plot_data *data)
 {
     for (size_t i = 0; i < data->count; i++) {
         const struct plot_point *p = &data->points[i];
         if (starts_series(data, i))
             fprintf(out, "%s# %s\n\"%s\"\n", i ? "\n\n" : "", p->panel, p->series);
-        fprintf(out, "%.10g %.10g %.10g %.10g\n", p->x, p->y, p->low, p->high);
+        fprintf(out, "%.10g %.10g %.10g %.10g %.10g %.10g \"%s\"\n", p->x, p->y, p->low, p->high, p->left,
+                p->right, p->tag);
     }
 }
 
-/* A number for the series' name that is the same in every panel: its place among all names. */
+/* A number for the series' name that is the same in every panel: its place among its strategy's names. */
 static size_t series_number(const struct plot_data *data, const struct plot_point *point)
 {
-    size_t smaller = 0;
-    for (size_t i = 0; i < data->count; i++) {
-        bool is_first = true;
-        for (size_t k = 0; k < i && is_first; k++)
-            is_first = strcmp(data->points[k].series, data->points[i].series) != 0;
-        smaller += is_first && strcmp(data->points[i].strategy, point->strategy) == 0 &&
-                   strcmp(data->points[i].series, point->series) < 0;
+    const char *last = "";
+    for (size_t place = 1;; place++) {
+        const char *next = NULL;
+        for (size_t i = 0; i < data->count; i++) {
+            const struct plot_point *p = &data->points[i];
+            if (starts_series(data, i) && strcmp(p->strategy, point->strategy) == 0 &&
+                strcmp(p->series, last) > 0 && (!next || strcmp(p->series, next) < 0))
+                next = p->series;
+        }
+        ASSERT(next != NULL);
+        if (strcmp(next, point->series) == 0)
+            return place;
+        last = next;
     }
-    return smaller;
 }
 
-static void write_text_array(FILE *out, const char *name, const struct plot_data *data,
-                             bool (*starts)(const struct plot_data *, size_t), bool panel)
+static void begin_array(FILE *out, const char *name, const struct plot_data *data,
+                        bool (*starts)(const struct plot_data *, size_t))
 {
-    const char *separator = "";
     size_t count = 0;
     for (size_t i = 0; i < data->count; i++)
         count += starts(data, i);
     fprintf(out, "array %s[%zu] = [", name, count);
-    for (size_t i = 0; i < data->count; i++)
-        if (starts(data, i)) {
-            fprintf(out, "%s\"%s\"", separator,
-                    panel ? data->points[i].panel : data->points[i].strategy);
-            separator = ", ";
-        }
-    fprintf(out, "]\n");
 }
 
-/* First (offset 0) or last (offset 1) block of every panel. */
+/* First or last block of every panel. */
 static void write_panel_blocks(FILE *out, const char *name, const struct plot_data *data, bool last)
 {
-    size_t panels = 0, block = 0;
-    for (size_t i = 0; i < data->count; i++)
-        panels += starts_panel(data, i);
-    fprintf(out, "array %s[%zu] = [", name, panels);
+    size_t block = 0;
     const char *separator = "";
+    begin_array(out, name, data, starts_panel);
     for (size_t i = 0; i < data->count; i++) {
         block += i > 0 && starts_series(data, i);
         bool is_edge = last ? i + 1 == data->count || starts_panel(data, i + 1) : starts_panel(data, i);
@@ -244,28 +288,75 @@ static void write_panel_blocks(FILE *out, const char *name, const struct plot_da
     fprintf(out, "]\n");
 }
 
-void plot_data_write_variables(FILE *out, const struct plot_data *data)
+/* The tics of bars as gnuplot reads them, how many each panel has, and the letters of the longest. */
+static void write_tics(FILE *out, const struct plot_data *data)
 {
-    write_text_array(out, "panel_title", data, starts_panel, true);
-    write_panel_blocks(out, "panel_first", data, false);
-    write_panel_blocks(out, "panel_last", data, true);
-    write_text_array(out, "strategy", data, starts_series, false);
-    const char *separator = "";
-    size_t blocks = 0;
-    for (size_t i = 0; i < data->count; i++)
-        blocks += starts_series(data, i);
-    fprintf(out, "array variant[%zu] = [", blocks);
-    for (size_t i = 0; i < data->count; i++)
-        if (starts_series(data, i)) {
-            fprintf(out, "%s%zu", separator, series_number(data, &data->points[i]) + 1);
-            separator = ", ";
+    const struct plot_point **categories = calloc(data->count + 1, sizeof *categories);
+    ASSERT(categories != NULL);
+    char *counts = NULL;
+    size_t longest = 0, bytes = 0;
+    FILE *numbers = open_memstream(&counts, &bytes);
+    ASSERT(numbers != NULL);
+    begin_array(out, "panel_tics", data, starts_panel);
+    begin_array(numbers, "panel_bars", data, starts_panel);
+    for (size_t i = 0, n; i < data->count; i += n) {
+        for (n = 1; i + n < data->count && !starts_panel(data, i + n); n++)
+            continue;
+        size_t count = list_categories(&data->points[i], n, categories);
+        fprintf(numbers, "%s%zu", i ? ", " : "", count);
+        fprintf(out, "%s\"", i ? ", " : "");
+        for (size_t c = 0; c < count; c++) {
+            fprintf(out, "%s'%s' %zu", c ? ", " : "", categories[c]->tag, c);
+            longest = strlen(categories[c]->tag) > longest ? strlen(categories[c]->tag) : longest;
         }
-    fprintf(out, "]\nnote = \"");
+        fprintf(out, "\"");
+    }
+    fclose(numbers);
+    fprintf(out, "]\n%s]\ntic_letters = %zu\n", counts, longest);
+    free(counts);
+    free(categories);
+}
+
+static void write_note(FILE *out, const struct plot_data *data)
+{
+    fprintf(out, "note = \"");
     if (data->oversubscribed > 0)
         fprintf(out, "%zu points with more ranks than cores are left out. ", data->oversubscribed);
     if (data->exact > 0)
         fprintf(out, "%zu exact points (within 5 x the noise floor) are left out. ", data->exact);
+    if (data->lonely > 0)
+        fprintf(out, "%zu points without one of a single rank to compare with are left out. ",
+                data->lonely);
     if (data->failed > 0)
         fprintf(out, "%zu points that were refused or failed are left out.", data->failed);
     fprintf(out, "\"\n");
+}
+
+void plot_data_write_variables(FILE *out, const struct plot_data *data, bool has_categories)
+{
+    begin_array(out, "panel_title", data, starts_panel);
+    for (size_t i = 0; i < data->count; i++)
+        if (starts_panel(data, i))
+            fprintf(out, "%s\"%s\"", i ? ", " : "", data->points[i].panel);
+    fprintf(out, "]\n");
+    write_panel_blocks(out, "panel_first", data, false);
+    write_panel_blocks(out, "panel_last", data, true);
+    begin_array(out, "strategy", data, starts_series);
+    for (size_t i = 0; i < data->count; i++)
+        if (starts_series(data, i))
+            fprintf(out, "%s\"%s\"", i ? ", " : "", data->points[i].strategy);
+    fprintf(out, "]\n");
+    begin_array(out, "variant", data, starts_series);
+    for (size_t i = 0; i < data->count; i++)
+        if (starts_series(data, i))
+            fprintf(out, "%s%zu", i ? ", " : "", series_number(data, &data->points[i]));
+    fprintf(out, "]\n");
+    begin_array(out, "simulated", data, starts_series);
+    for (size_t i = 0; i < data->count; i++)
+        if (starts_series(data, i))
+            fprintf(out, "%s%d", i ? ", " : "", data->points[i].is_simulated);
+    fprintf(out, "]\n");
+    if (has_categories)
+        write_tics(out, data);
+    write_note(out, data);
 }

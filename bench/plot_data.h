@@ -8,37 +8,63 @@
 
 enum { PLOT_TEXT = 96 };
 
-/* One point of a series in a panel; low..high is the range that is drawn (equal to y: none). */
+/* One point of a series in a panel. Points with the same panel, series, key and tag become one: the
+ * median of x and y, and the range of y. */
 struct plot_point {
     char panel[PLOT_TEXT], series[PLOT_TEXT], strategy[PLOT_TEXT];
-    double panel_order, x, y, low, high;
+    char tag[PLOT_TEXT];              /* of bars: the category, else what is written beside the point */
+    double panel_order, key, x, y;
+    double low, high;                 /* the range that is drawn; equal to y: none */
+    double left, right;               /* of bars */
+    bool is_simulated;
 };
 
 /* The points of a figure and how many records it leaves out, and why. */
 struct plot_data {
     struct plot_point *points;
-    size_t count, failed, oversubscribed, exact;
+    size_t count, failed, oversubscribed, exact, lonely;
+};
+
+/* What a figure may look at besides the record. */
+struct plot_context {
+    const struct results *results;
+    double most_gpus; /* of any record */
+    bool has_many_models;
 };
 
 struct figure {
     const char *name;    /* also of its template, plots/NAME.gp */
     const char *summary;
-    /* REQUIRED. Adds the record's points; most_gpus is the largest number in the file. */
-    enum status (*add)(const cJSON *record, double most_gpus, struct plot_data *);
+    /* REQUIRED. Adds the points of an ok record. */
+    enum status (*add)(const cJSON *record, const struct plot_context *, struct plot_data *);
+    /* OPTIONAL: places the merged points, sorted by panel, series, key. Default: as they are. */
+    enum status (*finish)(struct plot_data *);
+    bool has_categories; /* its points are bars with finish'd places: tics are their tags */
 };
 
 /* The one list; ends with a NULL name. */
 extern const struct figure plot_figures[];
 
-/* Points of all records, sorted by panel, series and x; those that differ in seed or class only are one:
- * the median, with their range. Free with plot_data_free in every case. */
+/* Adds a point of the record with x as its key and no range, and returns it to be changed; NULL: x or y
+ * is not finite. */
+enum status plot_data_add(struct plot_data *, const cJSON *record, const struct plot_context *,
+                          const char *series, double x, double y, struct plot_point **out) WARN_UNUSED;
+/* Points of all records; see struct plot_point for how they are merged. Free with plot_data_free in every
+ * case. */
 enum status plot_data_collect(const struct figure *, const struct results *, struct plot_data *out)
     WARN_UNUSED;
 void plot_data_free(struct plot_data *);
-/* Blocks of "x y low high", a series each, separated by two empty lines, the series' name first. */
+/* Ascending by panel, series, key, tag, y. */
+void plot_data_sort(struct plot_data *);
+/* Places bars: categories (tags, ascending by key, then tag) at 0, 1, ...; series of a category beside
+ * each other or, stacked, on top of each other (low: bottom, high: top). */
+void plot_data_place_bars(struct plot_data *, bool is_stacked);
+
+/* Blocks of "x y low high left right tag", a series each, separated by two empty lines, the series' name
+ * first. */
 void plot_data_write(FILE *, const struct plot_data *);
-/* The same structure as gnuplot variables: panels, their titles, first and last block; strategy, dash and
- * point type of each block; note. */
-void plot_data_write_variables(FILE *, const struct plot_data *);
+/* The same structure as gnuplot variables: panels, their titles, first and last block, tics of bars;
+ * strategy, variant and whether it is simulated of each block; note. */
+void plot_data_write_variables(FILE *, const struct plot_data *, bool has_categories);
 
 #endif

@@ -201,3 +201,78 @@ void results_drop_superseded(struct results *results)
     }
     results->count = kept;
 }
+
+/* ---- several files, filtered ---- */
+
+static bool has_value(const cJSON *record, const char *key, const char *wanted)
+{
+    char path[80], text[40];
+    snprintf(path, sizeof path, "config.%.60s", key);
+    for (char *p = path; *p; p++)
+        if (*p == '-')
+            *p = '_';
+    const cJSON *value = json_at(record, path);
+    if (cJSON_IsNumber(value)) {
+        snprintf(text, sizeof text, "%.17g", value->valuedouble);
+        return strcmp(text, wanted) == 0;
+    }
+    return cJSON_IsString(value) && strcmp(value->valuestring, wanted) == 0;
+}
+
+static enum status filter(struct results *results, const char *where)
+{
+    char *copy = strdup(where), *rest = copy, *word;
+    if (!copy)
+        return FAIL(ERR_MEMORY, "--where: no memory");
+    enum status status = OK;
+    while (*where && status == OK && (word = strsep(&rest, ",")) != NULL) {
+        char *equals = strchr(word, '=');
+        if (!equals) {
+            status = FAIL(ERR_USAGE, "--where %s: \"%s\" is no option=value", where, word);
+            break;
+        }
+        *equals = '\0';
+        size_t kept = 0;
+        for (size_t i = 0; i < results->count; i++) {
+            if (has_value(results->records[i], word, equals + 1))
+                results->records[kept++] = results->records[i];
+            else
+                cJSON_Delete(results->records[i]);
+        }
+        results->count = kept;
+    }
+    free(copy);
+    return status;
+}
+
+static enum status add_file(const char *path, struct results *out)
+{
+    struct results more;
+    enum status status = results_read(path, &more);
+    cJSON **grown = NULL;
+    if (status == OK)
+        grown = realloc(out->records, (out->count + more.count + 1) * sizeof *grown);
+    if (!grown) {
+        results_free(&more);
+        return status != OK ? status : FAIL(ERR_MEMORY, "%s: no memory for the records", path);
+    }
+    out->records = grown;
+    if (more.count > 0)
+        memcpy(grown + out->count, more.records, more.count * sizeof *grown);
+    out->count += more.count;
+    free(more.records);
+    return OK;
+}
+
+enum status results_read_all(const char *const *paths, size_t count, const char *where,
+                             struct results *out)
+{
+    *out = (struct results){0};
+    for (size_t i = 0; i < count; i++)
+        TRY(add_file(paths[i], out));
+    results_drop_superseded(out);
+    TRY(filter(out, where));
+    if (out->count == 0)
+        return FAIL(ERR_USAGE, "%s: no records%s", paths[0], *where ? " match --where" : "");
+    return OK;
+}

@@ -28,6 +28,10 @@ struct results {
 /* All records of a file. ERR_FORMAT names the line: not JSON, or another schema. An absent file is
  * ERR_IO. Free with results_free in every case. */
 enum status results_read(const char *path, struct results *out) WARN_UNUSED;
+/* Those of several files together, without superseded ones; `where` ("strategy=tp,resolution=32", or "")
+ * keeps those whose config has these values. ERR_USAGE: not option=value, or nothing is left. */
+enum status results_read_all(const char *const *paths, size_t count, const char *where,
+                             struct results *out) WARN_UNUSED;
 void results_free(struct results *);
 /* Drops records of points that failed or were interrupted and have a later record of the same case. */
 void results_drop_superseded(struct results *);

@@ -2,16 +2,13 @@
 set yrange [0:*]
 set xtics 1
 set xrange [-0.2:*]
+set xlabel 'Staleness (steps)'
+y_title = 'Error of the image (relative L2)'
 set multiplot
 do for [p=1:panels] {
-    set lmargin at screen left(p)
-    set rmargin at screen right(p)
-    set title panel_title[p] offset 0, -0.6
-    set xlabel 'Staleness (steps)'
-    if (p == 1) { set label 2 'Error of the image (relative L2)' at screen label_x, graph 0.5 center rotate } else { unset label 2 }
-    if (p == 1) { set key at screen 0.5, key_height center top maxrows key_rows samplen 3 } else { set key off }
+    eval place
     plot for [i=panel_first[p]:panel_last[p]] data index i using 1:2:3:4 with yerrorlines \
-        lc rgb colour(strategy[i+1]) dt dash(variant[i+1]) pt point(variant[i+1]) ps size title columnheader(1)
+        lc rgb colour(strategy[i+1]) dt dash(variant[i+1]) pt point(i+1) ps size title columnheader(1)
 }
 unset multiplot
 set output

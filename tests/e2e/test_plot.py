@@ -7,13 +7,23 @@ import harness
 from harness import bench
 
 
+CACHE = {}
+
+
 def results(folder):
+    """One sweep serves all checks."""
     out = os.path.join(folder, "r.jsonl")
+    if CACHE:
+        with open(out, "w", encoding="utf-8") as file:
+            file.write(CACHE["text"])
+        return out
     done = bench("sweep", "--model", harness.TINY, "--resolution", "8,12", "--steps", "4", "--device",
                  "ref", "--repeat", "1", "--warmup-runs", "0", "--strategy", "serial,tp,tp-stale",
                  "--gpus", "1,2,3", "--staleness", "0,1,2", "--warmup-steps", "2", "--stale-mode",
                  "all,peers", "-o", out)
     assert done.returncode == 0, done.stderr
+    with open(out, encoding="utf-8") as file:
+        CACHE["text"] = file.read()
     return out
 
 
@@ -23,7 +33,9 @@ def every_figure(folder):
     assert done.returncode == 0, done.stderr
     made = sorted(os.listdir(figures))
     labels = {"bytes-vs-gpus": ("Ranks", "(KiB)"), "error-per-step": ("Denoising step", "relative L2"),
-              "error-vs-staleness": ("(steps)", "relative L2"), "latency-vs-gpus": ("Ranks", "(ms)")}
+              "error-vs-staleness": ("(steps)", "relative L2"), "latency-vs-gpus": ("Ranks", "(ms)"),
+              "scaling-efficiency": ("Ranks", "(%)"), "bytes-by-kind": ("tp-stale peers", "(KiB)"),
+              "memory-by-purpose": ("weights", "(MiB)"), "pareto": ("(ms)", "relative L2")}
     names = sorted(labels)
     assert made == sorted(f"{n}.{e}" for n in names for e in ("dat", "gp", "pdf", "svg")), made
     for name in names:
@@ -50,6 +62,91 @@ def data_are_the_records(folder):
         block = [b for b in file.read().split("\n\n\n") if '"tp"' in b and "12 pixels" in b][0]
     rows = [line.split() for line in block.splitlines() if line[0].isdigit()]
     assert [float(r[0]) for r in rows] == [1, 2, 3] and abs(float(rows[2][1]) - expected) < 1e-6
+
+
+def rows_of(folder, figure):
+    """{(panel, series): rows of numbers, the tag last} of a figure's data."""
+    with open(os.path.join(folder, figure + ".dat"), encoding="utf-8") as file:
+        blocks = [block.strip().splitlines() for block in file.read().split("\n\n\n")]
+    return {(b[0][2:], b[1].strip('"')): [[*map(float, line.split()[:6]), line.split('"')[1]]
+                                          for line in b[2:]] for b in blocks}
+
+
+def stacks_add_up(folder):
+    """The tops of stacked bars are the records' totals, whatever the parts are called."""
+    out, figures = results(folder), os.path.join(folder, "figures")
+    done = bench("plot", out, "-o", figures, "--where", "resolution=12,gpus=3")
+    assert done.returncode == 0, done.stderr
+    records = {(r["config"]["strategy"], r["config"].get("staleness"), r["config"].get("stale_mode")): r
+               for r in harness.read(out) if r["config"]["resolution"] == "12" and r["config"]["gpus"] == 3
+               and r["status"] == "ok"}
+    for figure, total in (("bytes-by-kind", lambda r: r["comm"]["max_sent_bytes"] / 4 / 1024),
+                          ("memory-by-purpose", lambda r: max(m["peak"] for m in r["memory_bytes"]["per_rank"])
+                           / 2 ** 20)):
+        tops = {}
+        for rows in rows_of(figures, figure).values():
+            for _, y, low, high, left, right, tag in rows:
+                assert abs(high - low - y) < 1e-6 and right - left > 0.5
+                tops[tag] = max(tops.get(tag, 0), high)
+        for key, tag in ((("tp", None, None), "tp"), (("tp-stale", 2, "peers"), "tp-stale peers s=2")):
+            expected = total(records[key])
+            assert expected * 0.999 <= tops[tag] <= expected * 1.2, (figure, tag, tops[tag], expected)
+
+
+def nothing_beats_the_front(folder):
+    out, figures = results(folder), os.path.join(folder, "figures")
+    assert bench("plot", out, "-o", figures, "--figure", "pareto", "--format", "svg").returncode == 0
+    blocks = rows_of(figures, "pareto")
+    for panel in {key[0] for key in blocks}:
+        points = [row[:2] for (where, name), rows in blocks.items() for row in rows
+                  if where == panel and name != "not beaten in both"]
+        front = [row[:2] for row in blocks[panel, "not beaten in both"]]
+        best = [p for p in points if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points)]
+        assert sorted(front) == sorted(best) and front == sorted(front)
+
+
+def simulated_points_say_so(folder):
+    out, figures = os.path.join(folder, "s.jsonl"), os.path.join(folder, "figures")
+    done = bench("sweep", "--model", "dit-s-2", "--device", "sim", "--platform", "h100-nvlink", "--dtype",
+                 "bf16", "--resolution", "256", "--repeat", "1", "--strategy", "serial,tp", "--gpus", "1,2",
+                 "-o", out)
+    assert done.returncode == 0, done.stderr
+    done = bench("plot", out, "-o", figures, "--format", "svg", "--size", "double")
+    assert done.returncode == 0, done.stderr
+    for figure in ("latency-vs-gpus", "scaling-efficiency", "bytes-vs-gpus"):
+        assert all(name.endswith(", simulated") for _, name in rows_of(figures, figure)), figure
+        with open(os.path.join(figures, figure + ".svg"), encoding="utf-8") as file:
+            assert "simulated" in file.read()
+    with open(os.path.join(figures, "latency-vs-gpus.svg"), encoding="utf-8") as file:
+        assert "<pattern" in file.read(), "bars are not hatched"
+    records = {r["config"]["gpus"]: r["latency_us"]["median"] for r in harness.read(out)
+               if r["config"]["strategy"] == "tp" or r["config"]["gpus"] == 1}
+    rows = rows_of(figures, "scaling-efficiency")["256 pixels, h100-nvlink", "tp bf16, simulated"]
+    assert abs(rows[1][1] - 100 * records[1] / (2 * records[2])) < 1e-6
+
+
+def timeline_of_a_trace(folder):
+    trace, figures = os.path.join(folder, "t.json"), os.path.join(folder, "figures")
+    harness.run_small("--strategy", "pipefusion", "--gpus", "2", "--patches", "2", "--trace", trace)
+    done = bench("plot", "--figure", "timeline", trace, "-o", figures, "--format", "svg")
+    assert done.returncode == 0, done.stderr
+    with open(os.path.join(figures, "timeline.svg"), encoding="utf-8") as file:
+        svg = file.read()
+    for text in ("rank 0 compute", "rank 1 compute", "Time (ms)", "send"):
+        assert text in svg, text
+    done = bench("plot", "--figure", "timeline", harness.TINY, "-o", figures)
+    assert done.returncode == 1 and "tiny" in done.stderr
+
+
+def widths_for_papers(folder):
+    out = results(folder)
+    for size, most in (("single", 8.6), ("double", 17.8)):
+        figures = os.path.join(folder, size)
+        done = bench("plot", out, "-o", figures, "--figure", "bytes-vs-gpus", "--format", "pdf", "--size", size)
+        assert done.returncode == 0, done.stderr
+        with open(os.path.join(figures, "bytes-vs-gpus.pdf"), "rb") as file:
+            box = re.search(rb"MediaBox \[ *0 0 ([\d.]+)", file.read())
+        assert box and abs(float(box[1]) / 72 * 2.54 - most) < 0.2, (size, box)
 
 
 def figures_are_remade_by_gnuplot_alone(folder):
@@ -106,4 +203,5 @@ def bad_requests(folder):
 
 
 harness.main([every_figure, data_are_the_records, figures_are_remade_by_gnuplot_alone,
-              filters_and_notes, gnuplot_missing_or_failing, bad_requests])
+              filters_and_notes, stacks_add_up, nothing_beats_the_front, simulated_points_say_so,
+              timeline_of_a_trace, widths_for_papers, gnuplot_missing_or_failing, bad_requests])

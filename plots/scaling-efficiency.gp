@@ -1,0 +1,16 @@
+# T(1) / (N T(N)): 100% is a perfect speed-up.
+set yrange [0:*]
+set logscale x 2
+set xtics (1, 2, 4, 8, 16, 32, 64, 128)
+set offsets graph 0.05, graph 0.05, 0, 0
+set xlabel 'Ranks'
+y_title = 'Scaling efficiency (%)'
+set multiplot
+do for [p=1:panels] {
+    eval place
+    plot for [i=panel_first[p]:panel_last[p]] data index i using 1:2:3:4 with yerrorlines \
+        lc rgb colour(strategy[i+1]) dt dash(variant[i+1]) pt point(i+1) ps size title columnheader(1), \
+        100 with lines lc rgb '#999999' dt 3 notitle
+}
+unset multiplot
+set output
