@@ -46,6 +46,9 @@ static const struct variant variants[] = {
     {"refresh 2", {{"refresh", "2"}}, false},
     {"mlp blocks 1-3", {{"stale-halves", "mlp"}, {"stale-blocks", "1-3"}}, false},
     {"extrapolate", {{"extrapolate", "0.5"}, {"warmup-steps", "2"}}, false},
+    {"repair", {{"repair", "1"}, {"extrapolate", "1"}}, false},
+    {"coded", {{"stale-mode", "coded"}}, false},
+    {"coded all warm-up", {{"stale-mode", "coded"}, {"warmup-steps", "@steps"}}, true},
     {"2 patches", {{"patches", "2"}}, false},
     {"1 patch", {{"patches", "1"}}, true},
 };
