@@ -167,12 +167,12 @@ int launch_outer_rank(void)
     return outer_number(1);
 }
 
-enum status launch_begin(void)
+enum status launch_begin(double timeout_s)
 {
     if (!outer)
         return FAIL(ERR_UNSUPPORTED, "this program was built without MPI; --transport threads runs on one "
                                      "machine");
-    return outer->begin();
+    return outer->begin(timeout_s);
 }
 
 bool launch_has_begun(void)

@@ -43,7 +43,7 @@ struct launch_outer {
     const char *transport;
     enum status (*launch)(int nranks, double timeout_s, launch_fn *, void *context,
                           const char *description);
-    enum status (*begin)(void);
+    enum status (*begin)(double timeout_s);
     bool (*has_begun)(void);
     enum status (*serve)(const struct launch_maker *);
     bool (*is_over)(void);
@@ -52,8 +52,9 @@ struct launch_outer {
     void (*place)(int rank, struct launch_place *);
 };
 
-/* Joins the processes; collective over all of them. ERR_UNSUPPORTED: this build cannot. */
-enum status launch_begin(void) WARN_UNUSED;
+/* Joins the processes; collective over all of them. ERR_UNSUPPORTED: this build cannot. A library that
+ * waits longer for processes that stand still ends this one. */
+enum status launch_begin(double timeout_s) WARN_UNUSED;
 bool launch_has_begun(void);
 /* On ranks other than 0, instead of a command: takes part in what rank 0 launches until it ends. */
 enum status launch_serve(const struct launch_maker *) WARN_UNUSED;

@@ -49,12 +49,26 @@ static bool wants_outer_ranks(const struct cli *cli)
     return true;
 }
 
+/* What --timeout says; a list's, or a command's without it: the default. */
+static double start_timeout_s(const struct cli *cli)
+{
+    union option_value value;
+    const char *text = point_opt_timeout.fallback;
+    for (size_t i = 0; i < cli->count; i++)
+        if (cli->arguments[i].option == &point_opt_timeout && !strchr(cli->arguments[i].text, ','))
+            text = cli->arguments[i].text;
+    if (option_parse(&point_opt_timeout, text, &value) == OK)
+        return value.r;
+    status_clear(); /* the command will say so */
+    return 0;
+}
+
 /* Processes that the command has no use for do nothing. */
 static enum status run_on_ranks(const struct cli *cli)
 {
     if (!wants_outer_ranks(cli))
         return launch_outer_rank() == 0 ? cli->command->run(cli) : OK;
-    TRY(launch_begin());
+    TRY(launch_begin(start_timeout_s(cli)));
     return launch_outer_rank() == 0 ? cli->command->run(cli) : launch_serve(&remote_maker);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/mpi_engine.h"
 
 enum { US = 1000, MS = 1000 * US };
@@ -17,6 +18,8 @@ enum { US = 1000, MS = 1000 * US };
 enum { TICK_BUSY_NS = 100 * US, TICK_PENDING_NS = 500 * US, TICK_IDLE_NS = 5 * MS };
 /* A wait spins this long before it gives its core away, and then blocks this long each time. */
 enum { SPIN_NS = 100 * US, NAP_NS = 50 * US };
+/* How often the watchdog looks, and the least that a call of the library may take. */
+enum { WATCH_NS = 100 * MS, LEAST_BUSY_S = 10 };
 enum { LISTEN_NS = 2 * MS, TAG_TELL = 1 };
 enum { GENERATION_BITS = 5, PHASE_BITS = 3, CONTEXT_BITS = 7, LEAST_SEQUENCE_BITS = 10 };
 
@@ -26,21 +29,35 @@ static struct {
     MPI_Comm data, control, tell;
     char library[128];
     struct mpi_place *places;
-    pthread_t service;
+    pthread_t service, watchdog;
     _Atomic bool stop;
+    int64_t most_busy_ns;
+    _Atomic int64_t busy_since_ns; /* the time at which the library was called; 0: nobody is in it */
 } world;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mpi_work *works; /* guarded by the lock */
 
 /* ---- the engine ---- */
 
+static void enter_library(void)
+{
+    atomic_store_explicit(&world.busy_since_ns, clock_ns(), memory_order_relaxed);
+}
+
+static void leave_library(void)
+{
+    atomic_store_explicit(&world.busy_since_ns, 0, memory_order_relaxed);
+}
+
 void mpi_engine_lock(void)
 {
     pthread_mutex_lock(&lock);
+    enter_library();
 }
 
 void mpi_engine_unlock(void)
 {
+    leave_library();
     pthread_mutex_unlock(&lock);
 }
 
@@ -103,8 +120,26 @@ static void *serve(void *unused)
         clock_sleep_ns(tick);
         if (pthread_mutex_trylock(&lock) != 0)
             continue;
+        enter_library();
         tick = advance_all();
         mpi_engine_unlock();
+    }
+    return NULL;
+}
+
+/* Needs neither the lock nor the library. */
+static void *watch(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&world.stop)) {
+        clock_sleep_ns(WATCH_NS);
+        int64_t since = atomic_load_explicit(&world.busy_since_ns, memory_order_relaxed);
+        if (since == 0 || clock_ns() - since < world.most_busy_ns)
+            continue;
+        log_error("%s: a call of the MPI library did not return within %g s: some rank's process stands "
+                  "still or did not start",
+                  status_name(ERR_TIMEOUT), (double)world.most_busy_ns * 1e-9);
+        _exit(EXIT_FAILURE);
     }
     return NULL;
 }
@@ -234,10 +269,16 @@ static enum status gather_places(void)
     return OK;
 }
 
-enum status mpi_world_open(void)
+static enum status start_thread(pthread_t *thread, void *(*run)(void *), const char *name)
 {
-    if (world.is_open)
-        return OK;
+    if (pthread_create(thread, NULL, run, NULL) != 0)
+        return FAIL(ERR_MEMORY, "mpi: cannot start thread %s", name);
+    pthread_setname_np(*thread, name);
+    return OK;
+}
+
+static enum status open_library(void)
+{
     int provided = 0;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
         return FAIL(ERR_DEVICE, "mpi: cannot be initialised");
@@ -248,9 +289,20 @@ enum status mpi_world_open(void)
     TRY(find_tag_bits());
     open_communicators();
     read_library();
-    TRY(gather_places());
-    if (pthread_create(&world.service, NULL, serve, NULL) != 0)
-        return FAIL(ERR_MEMORY, "mpi: cannot start the service thread");
+    return gather_places();
+}
+
+enum status mpi_world_open(double timeout_s)
+{
+    if (world.is_open)
+        return OK;
+    world.most_busy_ns = (int64_t)((timeout_s > LEAST_BUSY_S ? timeout_s : LEAST_BUSY_S) * 1e9);
+    TRY(start_thread(&world.watchdog, watch, "mpi-watchdog"));
+    enter_library();
+    enum status status = open_library();
+    leave_library();
+    TRY(status);
+    TRY(start_thread(&world.service, serve, "mpi-service"));
     world.is_open = true;
     return OK;
 }
@@ -276,6 +328,7 @@ void mpi_world_close(void)
         return;
     atomic_store(&world.stop, true);
     pthread_join(world.service, NULL);
+    pthread_join(world.watchdog, NULL);
     MPI_Comm_free(&world.data);
     MPI_Comm_free(&world.control);
     MPI_Comm_free(&world.tell);

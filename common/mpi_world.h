@@ -21,8 +21,12 @@ struct mpi_place {
 };
 
 /* Collective over all processes that the launcher started; blocks until all have come. Idempotent.
- * ERR_UNSUPPORTED: the library cannot be used from several threads. */
-enum status mpi_world_open(void) WARN_UNUSED;
+ * ERR_UNSUPPORTED: the library cannot be used from several threads.
+ *
+ * The library's own calls have no deadline: its start waits for every process, and a process that stands
+ * still in the middle of one can hold up the others. From here on a call that does not return within
+ * timeout_s, or 10 s where that is less, ends this process with an error message, and mpirun the job. */
+enum status mpi_world_open(double timeout_s) WARN_UNUSED;
 bool mpi_world_is_open(void);
 int mpi_world_rank(void);
 int mpi_world_size(void);

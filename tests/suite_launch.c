@@ -154,7 +154,7 @@ bool suite_has_ranks(int nranks)
 
 static void open_processes(void)
 {
-    if (is_under_mpirun() && mpi_world_open() != OK)
+    if (is_under_mpirun() && mpi_world_open(TIMEOUT_S) != OK)
         exit(1);
     if (!is_under_mpirun() || mpi_world_rank() == 0)
         return;

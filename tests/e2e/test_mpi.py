@@ -1,4 +1,5 @@
 """Ranks as MPI processes: results equal to threads, golden cases, sweeps, and jobs that lose a process."""
+import contextlib
 import json
 import os
 import signal
@@ -173,24 +174,35 @@ def children(pid):
     return found
 
 
-def start_and_wait_for_ranks(words, ranks, job):
+def has_joined(pid):
+    """MPI is initialised: the rank's service thread runs."""
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/comm") as file:
+                if file.read() == "mpi-service\n":
+                    return True
+    return False
+
+
+def start_and_wait_for_ranks(words, ranks, job, joined=True):
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=dict(os.environ, DITTO_E2E_JOB=job))
     deadline = time.monotonic() + 30
-    while len(children(job)) < ranks and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(1)
-    found = children(job)
-    assert len(found) == ranks, process.communicate(timeout=60)
+    found = {}
+    while len(found) < ranks or (joined and not all(map(has_joined, found.values()))):
+        assert time.monotonic() < deadline, (found, process.terminate(), process.communicate(timeout=60))
+        time.sleep(0.02)
+        found = children(job)
+    time.sleep(1 if joined else 0)
     return process, found
 
 
-def lose_in_sweep(folder, rank, how, *more):
+def lose_in_sweep(folder, rank, how, *more, joined=True):
     """A sweep of two long points; a rank of the first gets a signal. The first record, and its delay."""
     out, job = os.path.join(folder, "out.jsonl"), f"{os.getpid()}.{how}.{rank}"
     words = [BENCH, "sweep", *LONG, "--strategy", "tp,tp-sp", "--transport", "mpi", "--gpus", "3", "-o", out,
              *more]
-    process, found = start_and_wait_for_ranks(words, 3, job)
+    process, found = start_and_wait_for_ranks(words, 3, job, joined)
     begin = time.monotonic()
     os.kill(found[rank], how)
     while not os.path.getsize(out) and time.monotonic() - begin < 60:
@@ -221,6 +233,13 @@ def stopped_rank_0_is_named(folder):
     assert took < 20, took
 
 
+def stop_at_the_start_is_noticed(folder):
+    """The library itself would wait for ever; 10 s is the least that it is given."""
+    record, took = lose_in_sweep(folder, 1, signal.SIGSTOP, "--timeout", "1", joined=False)
+    assert record["status"] == "timeout", record["reason"]
+    assert took < 30, took
+
+
 def killed_job_is_completed_by_resume(folder):
     out, job = os.path.join(folder, "out.jsonl"), f"{os.getpid()}.resume"
     words = [*MPIRUN, "-n", "2", BENCH, "sweep", "--model", harness.TINY, "--resolution", "8", "--steps",
@@ -240,4 +259,5 @@ harness.main([same_bits_and_bytes_as_threads, golden_cases, verify, pieces_are_p
               places_are_recorded, a_rank_holds_its_shard,
               ranks_are_the_launchers, other_commands_need_no_mpi,
               sweeps_inside_and_outside_agree, killed_process_is_a_record, stopped_process_is_named,
-              stopped_rank_0_is_named, killed_job_is_completed_by_resume])
+              stopped_rank_0_is_named, stop_at_the_start_is_noticed,
+              killed_job_is_completed_by_resume])
