@@ -8,6 +8,7 @@
 
 static const struct command *const commands[] = {
     &command_run,    &command_sweep,  &command_verify, &command_compare, &command_plot, &command_export,
+    &command_report,
     &command_list,   &command_info,   &command_validate, &command_calibrate, NULL,
 };
 

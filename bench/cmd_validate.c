@@ -174,7 +174,10 @@ static enum status draw(const struct job *job)
     TRY(files_make_parent(dat));
     TRY(write_data(job, dat));
     TRY(write_script(script));
-    return plot_gnuplot_draw(folder, "validate", option_text(&job->options, &opt_format));
+    const char *format = option_text(&job->options, &opt_format);
+    TRY(plot_gnuplot_draw(folder, "validate", format));
+    printf("%s/validate.%s\n", folder, format);
+    return OK;
 }
 
 /* ---- the command ---- */

@@ -82,10 +82,12 @@ static void write_field(FILE *out, const cJSON *value)
 {
     if (cJSON_IsString(value)) {
         write_quoted(out, value->valuestring);
-    } else if (cJSON_IsBool(value) || cJSON_IsNumber(value)) {
-        char *text = json_print(value);
-        fputs(text, out);
-        free(text);
+    } else if (cJSON_IsNumber(value)) {
+        char digits[JSON_NUMBER];
+        json_number_text(value->valuedouble, digits);
+        fputs(digits, out);
+    } else if (cJSON_IsBool(value)) {
+        fputs(cJSON_IsTrue(value) ? "true" : "false", out);
     }
 }
 
@@ -115,6 +117,7 @@ enum status export_json(FILE *out, const struct results *results)
 {
     fputs("[", out);
     for (size_t i = 0; i < results->count; i++) {
+        json_make_exact(results->records[i]);
         char *text = json_print(results->records[i]);
         fprintf(out, "%s\n%s", i ? "," : "", text);
         free(text);

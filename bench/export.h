@@ -9,7 +9,7 @@
  * that is one value in any record, in the order of the record. Lists are left out, but for the interval:
  * "latency_us.ci95.0" and ".1". null and what is absent are empty. */
 enum status export_csv(FILE *, const struct results *) WARN_UNUSED;
-/* One list of whole records. */
+/* One list of whole records, which are then only good for printing. */
 enum status export_json(FILE *, const struct results *) WARN_UNUSED;
 /* A table for \usepackage{booktabs}: the rows of the table that ends a sweep. */
 enum status export_latex(FILE *, const struct results *) WARN_UNUSED;

@@ -253,10 +253,10 @@ void json_add_bool(cJSON *parent, const char *key, int value)
 
 /* The shortest of 15 to 17 digits that reads back as the same number; cJSON is content with one that is
  * merely close. A locale's decimal comma becomes a point. */
-static void print_number(double value, char out[32])
+void json_number_text(double value, char out[JSON_NUMBER])
 {
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(out, 32, "%.*g", digits, value);
+        snprintf(out, JSON_NUMBER, "%.*g", digits, value);
         if (strtod(out, NULL) == value)
             break;
     }
@@ -268,8 +268,8 @@ static void print_number(double value, char out[32])
 void json_add_number(cJSON *parent, const char *key, double value, const char *why)
 {
     if (isfinite(value)) {
-        char digits[32];
-        print_number(value, digits);
+        char digits[JSON_NUMBER];
+        json_number_text(value, digits);
         add(parent, key, cJSON_CreateRaw(digits));
         return;
     }
@@ -279,6 +279,20 @@ void json_add_number(cJSON *parent, const char *key, double value, const char *w
         snprintf(reason_key, sizeof reason_key, "%s_reason", key);
         json_add_text(parent, reason_key, why);
     }
+}
+
+void json_make_exact(cJSON *value)
+{
+    for (cJSON *item = value->child; item; item = item->next)
+        json_make_exact(item);
+    if (!cJSON_IsNumber(value))
+        return;
+    char digits[JSON_NUMBER];
+    json_number_text(value->valuedouble, digits);
+    value->valuestring = cJSON_malloc(strlen(digits) + 1);
+    ASSERT(value->valuestring != NULL);
+    memcpy(value->valuestring, digits, strlen(digits) + 1);
+    value->type = (value->type & ~0xFF) | cJSON_Raw;
 }
 
 char *json_print(const cJSON *value)

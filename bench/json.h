@@ -14,7 +14,7 @@
 /* Parses exactly one JSON value from `bytes` bytes, which a NUL follows. ERR_FORMAT names `what` (a file, "line 3 of FILE") and the rule. Free
  * with cJSON_Delete. */
 enum status json_parse(const char *what, const char *text, size_t bytes, cJSON **out) WARN_UNUSED;
-/* The whole file as text, NUL-terminated; ERR_IO. Free with free(). */
+/* The whole file, a NUL after its bytes; ERR_IO. Free with free(). */
 enum status json_read_file(const char *path, char **text, size_t *bytes) WARN_UNUSED;
 
 /* Building. A NULL key appends to an array. */
@@ -26,6 +26,12 @@ void json_add_i64(cJSON *parent, const char *key, int64_t value);
 void json_add_bool(cJSON *parent, const char *key, int value);
 /* A value that is not finite becomes null, and in an object KEY_reason says why. */
 void json_add_number(cJSON *parent, const char *key, double value, const char *why);
+/* The fewest digits that read back as the same value, with a decimal point in every locale. */
+enum { JSON_NUMBER = 32 };
+void json_number_text(double value, char out[JSON_NUMBER]);
+/* Numbers that were read will be printed so too (cJSON's own printing loses a last bit). Afterwards the
+ * value is only good for printing. */
+void json_make_exact(cJSON *value);
 /* One line without a newline; free with free(). */
 char *json_print(const cJSON *value);
 

@@ -42,8 +42,11 @@ static enum status draw_formats(const char *name, const struct plot_request *req
     if (!copy)
         return FAIL(ERR_MEMORY, "--format: no memory");
     enum status status = OK;
-    while (status == OK && (format = strsep(&rest, ",")) != NULL)
+    while (status == OK && (format = strsep(&rest, ",")) != NULL) {
         status = plot_gnuplot_draw(request->folder, name, format);
+        if (status == OK && !request->is_silent)
+            printf("%s/%s.%s\n", request->folder, name, format);
+    }
     free(copy);
     return status;
 }

@@ -8,6 +8,7 @@ struct plot_request {
     const char *folder;  /* exists */
     const char *formats; /* "svg,pdf" */
     const char *page;    /* "auto", "single", "double": see plots/style.gp */
+    bool is_silent;      /* does not print the paths of the figures */
 };
 
 /* Writes NAME.dat and NAME.gp into the folder and draws NAME.FORMAT. ERR_IO: gnuplot is missing or

@@ -80,8 +80,6 @@ enum status plot_gnuplot_draw(const char *folder, const char *name, const char *
     unlink(log);
     if (status != OK)
         unlink(partial);
-    else
-        printf("%s\n", final);
     return status;
 }
 

@@ -9,7 +9,7 @@ enum status plot_gnuplot_place(const char *folder, const char *name, const char 
                                char out[FILES_PATH]) WARN_UNUSED;
 /* Copies the shipped template plots/NAME.gp to the end of a script. */
 enum status plot_gnuplot_append(FILE *out, const char *name) WARN_UNUSED;
-/* Runs folder/name.gp, which draws folder/name.FORMAT whole or not at all, and prints that path. ERR_IO:
+/* Runs folder/name.gp, which draws folder/name.FORMAT whole or not at all. ERR_IO:
  * gnuplot is missing, or what it said. */
 enum status plot_gnuplot_draw(const char *folder, const char *name, const char *format) WARN_UNUSED;
 

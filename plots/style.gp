@@ -20,7 +20,7 @@ key_columns = int(width_cm / 5.2) # gnuplot drops entries that do not fit
 if (key_columns < 1) { key_columns = 1 }
 key_rows = (most_series + key_columns - 1) / key_columns
 tics_cm = tic_letters > 4 ? 0.09 * tic_letters : 0 # long names are rotated
-row_cm = 5.65 + tics_cm
+row_cm = 5.9 + tics_cm
 key_cm = 0.55 + 0.36 * key_rows
 height_cm = rows * row_cm + key_cm
 if (format eq 'pdf') {
@@ -63,7 +63,7 @@ row_of(p) = (p - 1) / columns
 left(p) = (0.6 + column_of(p) * panel_cm + 1.25) / width_cm
 right(p) = (0.6 + (column_of(p) + 1) * panel_cm - 0.25) / width_cm
 top(p) = 1 - (row_of(p) * row_cm + 0.5) / height_cm
-bottom(p) = 1 - ((row_of(p) + 1) * row_cm - tics_cm - 1.0) / height_cm
+bottom(p) = 1 - ((row_of(p) + 1) * row_cm - tics_cm - 1.25) / height_cm
 set tmargin at screen top(1)
 set bmargin at screen bottom(1)
 # The label of the y axis has a place of its own: gnuplot drops one that wide tics push off the canvas.
