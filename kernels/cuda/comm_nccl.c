@@ -610,13 +610,13 @@ static void close_link(struct nccl_comm *c, struct nccl_link *link)
         c->lanes->base.ops->close_lane(&c->lanes->base, link->lane);
 }
 
+/* After a failure the lanes were drained, which aborted: destroying would wait for peers. The team may be
+ * gone. */
 static void nccl_close(void *comm)
 {
     struct nccl_comm *c = comm;
     if (!c)
         return;
-    if (team_status(c->team) != OK)
-        watch_abort(c); /* destroying waits for peers, aborting does not */
     (void)cudaSetDevice(c->lanes->gpu);
     cuda_lanes_unwatch(c->lanes, &c->watch);
     for (int peer = 0; peer < c->nranks; peer++) {

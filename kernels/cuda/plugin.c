@@ -1,6 +1,7 @@
 /* The plug-in's one symbol, and what a machine without a usable GPU is told. */
 #include "config.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/range.h"
 
 #include <stdlib.h>
 
@@ -26,6 +27,8 @@ static enum status start(const struct ditto_host *table)
         return FAIL(ERR_UNSUPPORTED, "the CUDA plug-in expects ABI %d", DEVICE_PLUGIN_ABI);
     /* Kernels loaded at their first launch wait for lanes that a waiting NCCL kernel keeps busy. */
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    range_push("ditto", -1, -1, -1); /* NVTX looks for its tool at the first range: not in two ranks at once */
+    range_pop();
     (void)cudaDriverGetVersion(&driver);
     cudaError_t error = cudaGetDeviceCount(&gpus);
     if (error == cudaErrorInsufficientDriver)

@@ -39,7 +39,7 @@ struct Call {
 struct Message {
     const char *data;
     size_t bytes;
-    bool is_taken;
+    bool is_being_read, is_taken;
     char sent, taken; /* edges */
 };
 
@@ -86,12 +86,13 @@ static Member member(ncclComm_t comm)
     return {comm->group, comm->is_aborted, comm->rank};
 }
 
-/* Until ready() or the rank has aborted; false: aborted. */
-template <class F> static bool wait(const Member &m, Lock &held, const char *what, F ready)
+/* Until ready(), or until the rank has aborted where it may: false. */
+template <class F, class G>
+static bool wait(const Member &m, Lock &held, const char *what, F ready, G may_abort)
 {
     auto start = std::chrono::steady_clock::now();
     while (!ready()) {
-        if (*m.is_aborted)
+        if (*m.is_aborted && may_abort())
             return false;
         m.group->changed.wait_for(held, std::chrono::milliseconds(20));
         if (std::chrono::steady_clock::now() - start > std::chrono::seconds(emu::DEADLOCK_S))
@@ -102,7 +103,8 @@ template <class F> static bool wait(const Member &m, Lock &held, const char *wha
 
 /* ---- collectives ---- */
 
-static bool meet(const Member &m, const char *what)
+/* An operation in which ranks read each other's buffers is carried to its end by all. */
+static bool meet(const Member &m, const char *what, bool may_abort)
 {
     Group &g = *m.group;
     size_t meeting;
@@ -121,7 +123,10 @@ static bool meet(const Member &m, const char *what)
             g.meetings++;
             g.changed.notify_all();
         } else {
-            goes_on = wait(m, held, what, [&] { return g.meetings != meeting; });
+            goes_on = wait(
+                m, held, what, [&] { return g.meetings != meeting; }, [=] { return may_abort; });
+            if (!goes_on)
+                g.arrived--; /* as if it had not come */
         }
     }
     emu::acquire(&g.edges[meeting & 1]);
@@ -223,12 +228,14 @@ static void collect(const Member &m, Result &result)
 static void run_collective(const Member &m, const Call &own)
 {
     Group &g = *m.group;
+    if (*m.is_aborted)
+        return;
     {
         Unseen unseen;
         Lock held(g.lock);
         g.calls[(size_t)m.rank] = own;
     }
-    if (!meet(m, kind_names[own.kind]))
+    if (!meet(m, kind_names[own.kind], true))
         return;
     for (const Call &other : g.calls)
         if (other.kind != own.kind || other.count != own.count || other.type != own.type ||
@@ -237,7 +244,8 @@ static void run_collective(const Member &m, const Call &own)
                      own.count, kind_names[other.kind], other.count);
     Result result = {g, own, {}};
     collect(m, result);
-    if (!meet(m, kind_names[own.kind]) || result.bytes.empty())
+    meet(m, kind_names[own.kind], false);
+    if (result.bytes.empty())
         return;
     emu::writes(own.recv, result.bytes.size());
     memcpy(own.recv, result.bytes.data(), result.bytes.size());
@@ -260,10 +268,11 @@ static void take_message(const Member &m, const Half &half)
         Unseen unseen;
         Lock held(g.lock);
         auto &box = g.mail[{half.peer, m.rank}];
-        if (!wait(m, held, "ncclRecv", [&] { return !box.empty(); }))
+        if (!wait(m, held, "ncclRecv", [&] { return !box.empty(); }, [] { return true; }))
             return;
         message = box.front();
         box.pop_front();
+        message->is_being_read = true;
     }
     if (message->bytes != half.bytes)
         emu::die("ncclSend of %zu bytes meets ncclRecv of %zu", message->bytes, half.bytes);
@@ -278,36 +287,50 @@ static void take_message(const Member &m, const Half &half)
     g.changed.notify_all();
 }
 
-/* All sends of a group are under way before any receive waits. A message of an aborted send stays in the
- * box for whoever may still look. */
+/* Until the message is taken. One that nobody reads is taken back when the rank aborts. */
+static void await_taken(const Member &m, int peer, const std::shared_ptr<Message> &message)
+{
+    {
+        Unseen unseen;
+        Lock held(m.group->lock);
+        if (!wait(
+                m, held, "ncclSend", [&] { return message->is_taken; },
+                [&] { return !message->is_being_read; })) {
+            auto &box = m.group->mail[{m.rank, peer}];
+            box.erase(std::find(box.begin(), box.end(), message));
+            return;
+        }
+    }
+    emu::acquire(&message->taken);
+}
+
+static std::shared_ptr<Message> post(const Member &m, const Half &half)
+{
+    auto message = std::make_shared<Message>();
+    message->data = half.data;
+    message->bytes = half.bytes;
+    emu::release(&message->sent);
+    Unseen unseen;
+    Lock held(m.group->lock);
+    m.group->mail[{m.rank, half.peer}].push_back(message);
+    m.group->changed.notify_all();
+    return message;
+}
+
+/* All sends of a group are under way before any receive waits. */
 static void run_exchange(const Member &m, const std::vector<Half> &halves)
 {
-    Group &g = *m.group;
-    std::vector<std::shared_ptr<Message>> sent;
+    std::vector<std::pair<int, std::shared_ptr<Message>>> sent;
+    if (*m.is_aborted)
+        return;
     for (const Half &half : halves)
-        if (half.sends) {
-            auto message = std::make_shared<Message>();
-            message->data = half.data;
-            message->bytes = half.bytes;
-            emu::release(&message->sent);
-            sent.push_back(message);
-            Unseen unseen;
-            Lock held(g.lock);
-            g.mail[{m.rank, half.peer}].push_back(message);
-            g.changed.notify_all();
-        }
+        if (half.sends)
+            sent.push_back({half.peer, post(m, half)});
     for (const Half &half : halves)
         if (!half.sends)
             take_message(m, half);
-    for (auto &message : sent) {
-        {
-            Unseen unseen;
-            Lock held(g.lock);
-            if (!wait(m, held, "ncclSend", [&] { return message->is_taken; }))
-                continue;
-        }
-        emu::acquire(&message->taken);
-    }
+    for (auto &[peer, message] : sent)
+        await_taken(m, peer, message);
 }
 
 /* ---- calls ---- */
