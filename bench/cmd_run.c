@@ -1,4 +1,5 @@
 /* bench run: one point, one record. */
+#include "bench/advice.h"
 #include "bench/cli.h"
 #include "bench/files.h"
 #include "bench/image.h"
@@ -112,6 +113,7 @@ static enum status measure(struct job *job)
                                             .want_trace = given(job, &run_opt_trace) != NULL};
     TRY(measure_point(&job->point, &request, &job->measurement));
     job->is_measured = true;
+    advice_print(&job->point, &job->measurement);
     TRY(find_reference(job));
     return write_extras(job);
 }

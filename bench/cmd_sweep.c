@@ -10,6 +10,7 @@
 #include "bench/results.h"
 #include "bench/run_options.h"
 #include "bench/sweep_child.h"
+#include "bench/sweep_estimate.h"
 #include "bench/sweep_plan.h"
 #include "bench/sweep_point.h"
 #include "bench/table.h"
@@ -30,9 +31,13 @@ static const struct option opt_output = {
 static const struct option opt_resume = {
     .name = "resume", .type = OPTION_FLAG, .fallback = "",
     .help = "add only the points that the file has no record of, measured the same way"};
+static const struct option opt_retry = {
+    .name = "retry", .type = OPTION_TEXT, .fallback = "",
+    .help = "with --resume: also run again what has one of these outcomes, as in error,timeout,oom"};
 static const struct option opt_dry_run = {
     .name = "dry-run", .type = OPTION_FLAG, .fallback = "",
-    .help = "list the points and stop; nothing is written"};
+    .help = "list the points, with the memory that the rank with most will hold (from the simulator), and "
+            "stop; nothing is written"};
 static const struct option opt_point_timeout = {
     .name = "point-timeout", .type = OPTION_REAL, .fallback = "1800", .min = 0.05, .max = 1e6,
     .unit = "s", .help = "a point that takes longer is ended and recorded as timeout"};
@@ -40,7 +45,7 @@ static const struct option opt_point_memory = {
     .name = "point-memory", .type = OPTION_INT, .fallback = "0", .min = 0, .max = 1 << 24,
     .unit = "MiB", .help = "a point that asks for more is recorded as oom; 0: no limit"};
 static const struct option *const sweep_options[] = {
-    &opt_output, &opt_resume, &opt_dry_run, &opt_point_timeout, &opt_point_memory,
+    &opt_output, &opt_resume, &opt_retry, &opt_dry_run, &opt_point_timeout, &opt_point_memory,
     &mpirun_opt_launcher, NULL};
 
 /* A sweep under way. */
@@ -79,10 +84,48 @@ static void list_points(const struct sweep *sweep)
 {
     for (size_t i = 0; i < sweep->plan.count; i++) {
         const struct sweep_point *point = &sweep->points[i];
-        printf("%s  %s%s%s\n", point->case_id, point->label, *point->reason ? "  refused: " : "",
-               point->reason);
+        uint64_t bytes = 0;
+        printf("%s  %s", point->case_id, point->label);
+        if (*point->reason)
+            printf("  refused: %s\n", point->reason);
+        else if (sweep_estimate_memory(point->options, &bytes) == OK)
+            printf("  %.2f MiB\n", (double)bytes / 1048576.0);
+        else
+            printf("  memory unknown: %s\n", status_first()->text);
+        status_clear();
     }
     printf("%zu points\n", sweep->plan.count);
+}
+
+/* Whether a record's outcome is named by --retry. */
+static bool is_retried(const struct sweep *sweep, const cJSON *record)
+{
+    const char *status = json_text(record, "status");
+    const char *list = option_text(&sweep->options, &opt_retry);
+    for (size_t n; status && *list; list += n + (list[n] == ',')) {
+        n = strcspn(list, ",");
+        if (n == strlen(status) && strncmp(list, status, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+static enum status check_retry(const struct sweep *sweep)
+{
+    static const char *const known[] = {"unsupported", "error", "timeout", "oom"};
+    const char *list = option_text(&sweep->options, &opt_retry);
+    for (size_t n; *list; list += n + (list[n] == ',')) {
+        bool is_known = false;
+        n = strcspn(list, ",");
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            is_known = is_known || (strlen(known[i]) == n && strncmp(list, known[i], n) == 0);
+        if (!is_known)
+            return FAIL(ERR_USAGE, "--retry %.60s: outcomes are error, timeout, oom and unsupported", list);
+    }
+    if (*option_text(&sweep->options, &opt_retry) &&
+        !option_setting(&sweep->options, &opt_resume)->value.flag)
+        return FAIL(ERR_USAGE, "--retry needs --resume");
+    return OK;
 }
 
 /* Marks what the file has already. */
@@ -101,7 +144,8 @@ static enum status find_done(struct sweep *sweep, size_t *done)
     enum status status = results_read(sweep->output, &results);
     for (size_t i = 0; i < sweep->plan.count && status == OK; i++) {
         for (size_t r = 0; r < results.count && !sweep->points[i].is_done; r++)
-            sweep->points[i].is_done = sweep_point_matches(&sweep->points[i], results.records[r]);
+            sweep->points[i].is_done = !is_retried(sweep, results.records[r]) &&
+                                       sweep_point_matches(&sweep->points[i], results.records[r]);
         *done += sweep->points[i].is_done;
     }
     results_free(&results);
@@ -441,7 +485,7 @@ static enum status own_options(struct sweep *sweep)
             TRY(option_assign(&sweep->options, argument->option->name, argument->text));
     }
     sweep->output = option_text(&sweep->options, &opt_output);
-    return OK;
+    return check_retry(sweep);
 }
 
 static enum status run_sweep(struct sweep *sweep)

@@ -1,11 +1,10 @@
-/* Children whose standard output is a file in memory. */
+/* Children whose output and messages are files in memory. */
 #include "bench/compare_runs.h"
 
 #include "bench/progress.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 
 enum { EXIT_NO_START = 127 };
 
-static enum status run_child(char *const *argv, int output, int *exit_code)
+static enum status run_child(char *const *argv, int output, int messages, int *exit_code)
 {
     const pid_t parent = getpid();
     int status;
@@ -25,7 +24,8 @@ static enum status run_child(char *const *argv, int output, int *exit_code)
         return FAIL(ERR_IO, "cannot start a process: %s", strerror(errno));
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent || dup2(output, STDOUT_FILENO) < 0)
+        if (getppid() != parent || dup2(output, STDOUT_FILENO) < 0 ||
+            dup2(messages, STDERR_FILENO) < 0)
             _exit(EXIT_NO_START);
         execv(argv[0], argv);
         _exit(EXIT_NO_START);
@@ -60,21 +60,38 @@ static enum status take_record(const char *program, int exit_code, struct result
     return OK;
 }
 
-static enum status run_once(char *const *argv, struct results *to)
+static void show_messages(int messages)
 {
-    int exit_code = 0, output = memfd_create("record", MFD_CLOEXEC);
+    char text[4096];
+    ssize_t n = pread(messages, text, sizeof text, 0);
+    if (n > 0)
+        fwrite(text, 1, (size_t)n, stderr);
+}
+
+static enum status run_with(char *const *argv, int output, int messages, struct results *to)
+{
+    int exit_code = 0;
     char path[40];
-    if (output < 0)
-        return FAIL(ERR_IO, "no file in memory: %s", strerror(errno));
     struct results got = {0};
+    if (output < 0 || messages < 0)
+        return FAIL(ERR_IO, "no file in memory: %s", strerror(errno));
     snprintf(path, sizeof path, "/proc/self/fd/%d", output);
-    enum status status = run_child(argv, output, &exit_code);
-    if (status == OK)
-        status = results_read(path, &got);
+    TRY(run_child(argv, output, messages, &exit_code));
+    enum status status = results_read(path, &got);
     if (status == OK)
         status = take_record(argv[0], exit_code, &got, to);
+    if (status != OK)
+        show_messages(messages);
     results_free(&got);
+    return status;
+}
+
+static enum status run_once(char *const *argv, struct results *to)
+{
+    int output = memfd_create("record", MFD_CLOEXEC), messages = memfd_create("messages", MFD_CLOEXEC);
+    enum status status = run_with(argv, output, messages, to);
     close(output);
+    close(messages);
     return status;
 }
 

@@ -10,6 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A device, a pipe: replacing it by a file would be a surprise. */
+static bool is_special(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
 enum status files_create(const char *path, struct files_output *out)
 {
     out->stream = NULL;
@@ -17,7 +24,9 @@ enum status files_create(const char *path, struct files_output *out)
     if (n >= (int)sizeof out->partial)
         return FAIL(ERR_USAGE, "%.80s...: the path is too long", path);
     snprintf(out->path, sizeof out->path, "%s", path);
-    out->stream = fopen(out->partial, "we");
+    if (is_special(path))
+        out->partial[0] = '\0';
+    out->stream = fopen(*out->partial ? out->partial : path, "we");
     if (!out->stream)
         return FAIL(ERR_IO, "%s: cannot write: %s", path, strerror(errno));
     return OK;
@@ -25,15 +34,17 @@ enum status files_create(const char *path, struct files_output *out)
 
 enum status files_commit(struct files_output *file)
 {
+    const bool is_partial = *file->partial != '\0';
     bool good = fflush(file->stream) == 0 && !ferror(file->stream) &&
-                fsync(fileno(file->stream)) == 0;
+                (!is_partial || fsync(fileno(file->stream)) == 0);
     int why = errno;
     good = fclose(file->stream) == 0 && good;
     file->stream = NULL;
-    if (good && rename(file->partial, file->path) == 0)
+    if (good && (!is_partial || rename(file->partial, file->path) == 0))
         return OK;
     why = good ? errno : why;
-    unlink(file->partial);
+    if (is_partial)
+        unlink(file->partial);
     return FAIL(ERR_IO, "%s: cannot write: %s", file->path, strerror(why));
 }
 
@@ -43,7 +54,8 @@ void files_discard(struct files_output *file)
         return;
     fclose(file->stream);
     file->stream = NULL;
-    unlink(file->partial);
+    if (*file->partial)
+        unlink(file->partial);
 }
 
 enum status files_make_parent(const char *path)

@@ -8,7 +8,8 @@
 
 enum { FILES_PATH = 4096 };
 
-/* A file under way: written beside its place, renamed to it at the end. */
+/* A file under way: written beside its place, renamed to it at the end. A device or a pipe is written
+ * directly. */
 struct files_output {
     FILE *stream;
     char path[FILES_PATH], partial[FILES_PATH];

@@ -10,6 +10,12 @@
 
 /* ---- points ---- */
 
+/* What makes another problem of a record. */
+static const struct {
+    const char *path, *format;
+} facts[PLOT_FACTS] = {
+    {"config.steps", ", %g steps"}, {"config.cfg_scale", ", cfg scale %g"}, {"config.frames", ", %g frames"}};
+
 static void panel_of(const cJSON *record, const struct plot_context *context, char out[PLOT_TEXT])
 {
     const char *resolution = json_text(record, "config.resolution");
@@ -18,7 +24,11 @@ static void panel_of(const cJSON *record, const struct plot_context *context, ch
     if (context->has_many_models)
         used = (size_t)snprintf(out, PLOT_TEXT, "%.30s, ", summary_model(record));
     used += (size_t)snprintf(out + used, PLOT_TEXT - used, "%.16s pixels", resolution ? resolution : "?");
-    if (platform)
+    for (size_t i = 0; i < PLOT_FACTS && used < PLOT_TEXT; i++)
+        if (context->varies[i])
+            used += (size_t)snprintf(out + used, PLOT_TEXT - used, facts[i].format,
+                                     json_number(record, facts[i].path));
+    if (platform && used < PLOT_TEXT)
         snprintf(out + used, PLOT_TEXT - used, ", %.30s", platform);
 }
 
@@ -203,6 +213,9 @@ static struct plot_context look_around(const struct results *results)
         context.most_gpus = fmax(context.most_gpus, json_number(record, "config.gpus"));
         if (strcmp(summary_model(record), summary_model(results->records[0])) != 0)
             context.has_many_models = true;
+        for (size_t k = 0; k < PLOT_FACTS; k++)
+            if (json_number(record, facts[k].path) != json_number(results->records[0], facts[k].path))
+                context.varies[k] = true;
     }
     return context;
 }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { PLOT_TEXT = 96 };
+enum { PLOT_TEXT = 96, PLOT_FACTS = 3 };
 
 /* One point of a series in a panel. Points with the same panel, series, key and tag become one: the
  * median of x and y, and the range of y. */
@@ -30,6 +30,7 @@ struct plot_context {
     const struct results *results;
     double most_gpus; /* of any record */
     bool has_many_models;
+    bool varies[PLOT_FACTS]; /* steps, cfg scale, frames: then they stand above the panels */
 };
 
 struct figure {

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <sha2.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,6 +186,28 @@ static void add_model(cJSON *record, const struct point *point)
         json_add_i64(object, number[i].key, number[i].value);
 }
 
+/* ---- totals ---- */
+
+static uint64_t claimed_total(const struct cost *claim)
+{
+    uint64_t sum = 0;
+    for (int phase = 0; phase < STEP_PHASES; phase++)
+        for (int op = 0; op < COMM_OPS; op++)
+            for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
+                sum += claim->sent_bytes[phase][op][kind];
+    return sum;
+}
+
+static uint64_t sent_total(const struct comm_counts *counts)
+{
+    uint64_t sum = 0;
+    for (int phase = 0; phase < STEP_PHASES; phase++)
+        for (int op = 0; op < COMM_OPS; op++)
+            for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
+                sum += counts->of[phase][op][kind].sent_bytes;
+    return sum;
+}
+
 /* ---- time ---- */
 
 static void add_numbers(cJSON *parent, const char *key, const double *values, size_t n)
@@ -192,6 +215,19 @@ static void add_numbers(cJSON *parent, const char *key, const double *values, si
     cJSON *array = json_add_array(parent, key);
     for (size_t i = 0; i < n; i++)
         json_add_number(array, NULL, values[i], "");
+}
+
+/* Places of samples that are outliers, from 0. */
+static void add_outliers(cJSON *latency, const double *samples, size_t n)
+{
+    bool *is_outlier = calloc(n + 1, sizeof *is_outlier);
+    ASSERT(is_outlier != NULL);
+    cJSON *array = json_add_array(latency, "outliers");
+    if (stats_outliers(samples, n, is_outlier) > 0)
+        for (size_t i = 0; i < n; i++)
+            if (is_outlier[i])
+                json_add_u64(array, NULL, i);
+    free(is_outlier);
 }
 
 static void add_latency(cJSON *record, const struct measurement *m)
@@ -218,6 +254,7 @@ static void add_latency(cJSON *record, const struct measurement *m)
     json_add_number(latency, "min", stats.min, few);
     json_add_number(latency, "p95", stats.p95, few);
     json_add_number(latency, "max", stats.max, few);
+    add_outliers(latency, m->latency_us, n);
     add_numbers(latency, "per_step", m->per_step_us, n > 0 ? (size_t)m->steps : 0);
     json_add_text(latency, "rank_reduce", "max");
     double skew = 0.0;
@@ -240,13 +277,18 @@ static void add_rank_time(cJSON *record, const char *key, const struct measureme
         json_add_number(array, NULL, *(const double *)((const char *)&m->ranks[r] + offset), "");
 }
 
+/* Without bytes, T(comm) is the bare walk through the steps, and a quotient by it says nothing. */
 static void add_overlap(cJSON *record, const struct measurement *m)
 {
     const char *why = "needs runs of --mode full, compute and comm";
     double exposed = m->wall_full_us - m->wall_compute_us;
+    bool sends = false;
+    for (int r = 0; r < m->nranks; r++)
+        sends = sends || sent_total(&m->ranks[r].counts) > 0;
     json_add_number(record, "comm_exposed_by_difference_us", exposed, why);
-    json_add_number(record, "overlap", m->wall_comm_us > 0.0 ? 1.0 - exposed / m->wall_comm_us : NAN,
-                    why);
+    bool is_known = sends && m->wall_comm_us > 0.0;
+    json_add_number(record, "overlap", is_known ? 1.0 - exposed / m->wall_comm_us : NAN,
+                    isnan(exposed) || sends ? why : "nothing is sent");
 }
 
 static void add_times(cJSON *record, const struct measurement *m)
@@ -259,26 +301,6 @@ static void add_times(cJSON *record, const struct measurement *m)
 }
 
 /* ---- bytes ---- */
-
-static uint64_t claimed_total(const struct cost *claim)
-{
-    uint64_t sum = 0;
-    for (int phase = 0; phase < STEP_PHASES; phase++)
-        for (int op = 0; op < COMM_OPS; op++)
-            for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
-                sum += claim->sent_bytes[phase][op][kind];
-    return sum;
-}
-
-static uint64_t sent_total(const struct comm_counts *counts)
-{
-    uint64_t sum = 0;
-    for (int phase = 0; phase < STEP_PHASES; phase++)
-        for (int op = 0; op < COMM_OPS; op++)
-            for (int kind = 0; kind < TRAFFIC_KINDS; kind++)
-                sum += counts->of[phase][op][kind].sent_bytes;
-    return sum;
-}
 
 static bool kind_is_used(const struct measurement *m, int phase, int op, int kind)
 {

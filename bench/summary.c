@@ -19,9 +19,8 @@ static const struct {
     {"config.extrapolate", " c=%s", "0"},    {"config.extrapolate_in", " in %s", "steps"},
     {"config.repair", " repair=%s", "0"},    {"config.own_change", " g=%s", "1"},
     {"config.code_bits", " bits=%s", "4"},   {"config.cfg_degree", " cfg=%s", "1"},
-    {"config.ulysses_degree", " U=%s", ""},  {"config.cfg_scale", " w=%s", "1"},
-    {"config.dtype", " %s", "fp32"},         {"config.mode", " mode %s", "full"},
-    {"config.threads", " threads=%s", "1"},
+    {"config.ulysses_degree", " U=%s", ""},  {"config.dtype", " %s", "fp32"},
+    {"config.mode", " mode %s", "full"},     {"config.threads", " threads=%s", "1"},
 };
 
 static void value_text(const cJSON *value, char *out, size_t size)
@@ -76,10 +75,13 @@ static void group_text(const cJSON *record, double warmup_steps, char *out, size
     const char *resolution = json_text(record, "config.resolution");
     const char *platform = json_text(record, "platform.name");
     double frames = json_number(record, "config.frames");
+    double scale = json_number(record, "config.cfg_scale");
     size_t used = (size_t)snprintf(out, size, "%.40s, %s px", summary_model(record),
                                    resolution ? resolution : "?");
     if (frames > 1.0 && used < size)
         used += (size_t)snprintf(out + used, size - used, ", %.0f frames", frames);
+    if (scale != 1.0 && !isnan(scale) && used < size)
+        used += (size_t)snprintf(out + used, size - used, ", cfg scale %g", scale);
     if (used < size)
         used += (size_t)snprintf(out + used, size - used, ", %.0f steps, device %s%s%.40s",
                                  json_number(record, "config.steps"), device ? device : "?",

@@ -3,7 +3,7 @@
  *   DITTO_TEST_FAIL=RANK:CALL       the rank's CALL-th comm call (from 0, starts only) fails
  *   DITTO_TEST_DELAY_MS=D           every message on `threads` arrives D ms after it was posted
  *   DITTO_TEST_STALL=RANK:CALL:MS   the rank sleeps before its CALL-th comm call
- *   DITTO_TEST_SLOW=RANK:PERCENT    the rank's arithmetic takes that much longer (by sleeping)
+ *   DITTO_TEST_SLOW=RANK:PERCENT    the rank's arithmetic takes that much more time of its core
  *   DITTO_TEST_MPI_PIECE=BYTES      messages on `mpi` are sent in pieces of at most that many bytes
  *
  * A malformed value is an error at start (ERR_USAGE): a hook that silently did nothing would make a
