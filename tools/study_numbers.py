@@ -161,7 +161,7 @@ class Study:
         found = [r for r in self.delay if has(r["config"], dict(repair=repair, staleness=staleness)) and
                  r["provenance"]["environment"].get("DITTO_TEST_DELAY_MS", "0") == str(ms)]
         assert len(found) == 1, f"delay {ms}: {len(found)} records"
-        return found[0]["latency_us"]["min"] / 1000
+        return found[0]["latency_us"]["median"] / 1000
 
     # ---- what the document prints ----
 
