@@ -3,7 +3,8 @@
 width = 760; height = 480
 load 'study-style.gp'
 set logscale y
-set xrange [0.2:1.0]
+set xrange [0.2:1.25]
+set xtics 0.2, 0.1, 1.0
 set yrange [0.003:12]
 set xlabel 'Share of the all-reduce bytes off the critical path (started early, or not sent)'
 set ylabel 'Median error in units of PipeFusion'

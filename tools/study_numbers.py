@@ -34,7 +34,7 @@ METHODS = {
     **{f"refresh{r}": (f"refresh {r}", dict(refresh=r)) for r in (2, 3, 4, 8)},
     **{f"refresh{r}{time}": (f"refresh {r}, c = 0.7 in {time}",
                              dict(refresh=r, extrapolate=0.7, extrapolate_in=time))
-       for r in (2, 4) for time in ("steps", "logsnr", "angle")},
+       for r in (0, 2, 4) for time in ("steps", "logsnr", "angle")},
     **{f"own{n}x{str(g).replace('.', '')}": (f"own change x {g}, refresh 2, N = {n}",
                                              dict(stale_mode="peers", refresh=2, gpus=n, own_change=g))
        for n in (2, 4) for g in (0, 1, 1.5, 2)},
@@ -98,7 +98,7 @@ def options(method):
     return wanted if "strategy" in wanted else {"strategy": "tp-stale", **FRESH, **wanted}
 
 
-def shares(method):
+def shares(method, element_bytes=4):
     """Of tp's all-reduce bytes: what a rank waits for at once, what it starts early, what is not sent."""
     o = options(method)
     total = STEPS * HALVES
@@ -113,9 +113,9 @@ def shares(method):
                   stale[i + o["staleness"] + 1] or o["repair"] > 0 for i in range(STEPS)]
     waited = HALVES * (STEPS - sum(stale)) + (HALVES - may) * sum(stale)
     early = may * sum(a and b for a, b in zip(stale, read_later))
-    if o["stale_mode"] == "coded":  # fp32: a row of 128 values is a step and its codes
+    if o["stale_mode"] == "coded":  # a row of 128 values is a step and its codes
         words = 1 + -(-128 // (32 // o["code_bits"]))
-        waited, early = waited + may * sum(stale) * words / 128, 0
+        waited, early = waited + may * sum(stale) * 4 * words / (128 * element_bytes), 0
     return waited / total, early / total, 1 - (waited + early) / total
 
 
@@ -175,7 +175,7 @@ class Study:
             if options(method)["strategy"] == "tp-stale":
                 waited, early, unsent = shares(method)
                 out |= {f"{method}.waited": waited, f"{method}.early": early, f"{method}.unsent": unsent,
-                        f"{method}.off": 1 - waited}
+                        f"{method}.off": 1 - waited, f"{method}.off_bf16": 1 - shares(method, 2)[0]}
         for steps, pixels in SCALES:
             base = self.scaled("pipefusion", steps, pixels)
             for method in SCALED:
