@@ -35,7 +35,8 @@ static struct sdpa_shape packed(int64_t batch, int64_t heads, int64_t nq, int64_
     int64_t row = 3 * batch * heads * d;
     struct sdpa_view in = {3 * heads * d, d, row}, out = {heads * d, d, batch * heads * d};
     struct sdpa_shape shape = {.batch = batch, .heads = heads, .nq = nq, .nk = nk, .head_dim = d,
-                               .q = in, .k = in, .v = in, .o = out, .lse_batch = heads * nq};
+                               .q = in, .k = in, .v = in, .o = out, .has_lse = 1,
+                               .lse_batch = heads * nq};
     return shape;
 }
 
@@ -60,33 +61,41 @@ static int64_t engines(cudnnBackendDescriptor_t device, const struct sdpa_shape 
 
 static int check_shape(cudnnBackendDescriptor_t device, struct sdpa_shape shape, int expected)
 {
+    int64_t found = engines(device, &shape);
+    if ((found > 0) == expected)
+        return 0;
+    printf("head_dim %ld nq %ld nk %ld batch %ld fp16 %d lse %d: %ld engines\n", (long)shape.head_dim,
+           (long)shape.nq, (long)shape.nk, (long)shape.batch, (int)shape.is_fp16, (int)shape.has_lse,
+           (long)found);
+    return 1;
+}
+
+/* Every preset's heads; a rank's queries against all keys; lengths that are no multiple of anything. */
+static int check_lengths(cudnnBackendDescriptor_t device, int64_t heads, int64_t head_dim)
+{
+    static const int64_t lengths[][3] = {{1, 4096, 4096}, {2, 256, 256}, {1, 1024, 4096}, {2, 250, 1000}};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        failed |= check_shape(device, packed(lengths[i][0], heads, lengths[i][1], lengths[i][2], head_dim), 1);
+    return failed;
+}
+
+static int check_variants(cudnnBackendDescriptor_t device)
+{
     int failed = 0;
     for (int variant = 0; variant < 4; variant++) {
+        struct sdpa_shape shape = packed(2, 16, 256, 256, 72);
         shape.is_fp16 = variant & 1;
         shape.has_lse = variant >> 1;
-        int64_t found = engines(device, &shape);
-        if ((found > 0) == expected)
-            continue;
-        printf("head_dim %ld nq %ld nk %ld batch %ld fp16 %d lse %d: %ld engines\n", (long)shape.head_dim,
-               (long)shape.nq, (long)shape.nk, (long)shape.batch, (int)shape.is_fp16, (int)shape.has_lse,
-               (long)found);
-        failed = 1;
+        failed |= check_shape(device, shape, 1);
     }
-    return failed;
+    return failed | check_shape(device, packed(1, 16, 256, 256, 60), 0); /* not a multiple of 8 */
 }
 
 static int check_device(cudnnBackendDescriptor_t device)
 {
-    int failed = 0;
-    static const int64_t heads_and_sizes[][2] = {{16, 64}, {12, 64}, {16, 72}, {8, 128}};
-    for (size_t i = 0; i < sizeof heads_and_sizes / sizeof *heads_and_sizes; i++) {
-        int64_t h = heads_and_sizes[i][0], d = heads_and_sizes[i][1];
-        failed |= check_shape(device, packed(1, h, 4096, 4096, d), 1);
-        failed |= check_shape(device, packed(2, h, 256, 256, d), 1);
-        failed |= check_shape(device, packed(1, h, 1024, 4096, d), 1); /* a rank's queries, all keys */
-        failed |= check_shape(device, packed(2, h, 250, 1000, d), 1);
-    }
-    return failed | check_shape(device, packed(1, 16, 256, 256, 60), 0); /* not a multiple of 8 */
+    return check_lengths(device, 16, 64) | check_lengths(device, 16, 72) | check_lengths(device, 8, 128) |
+           check_variants(device);
 }
 
 int main(void)
