@@ -81,6 +81,8 @@ static enum status parse_option(struct cli *cli, struct option_set *known, int *
     const char *word = cli->argv[*i];
     if (strncmp(word, "-o", 2) == 0)
         word = word[2] ? "-o" : "--output";
+    else if (strcmp(word, "-j") == 0)
+        word = "--jobs";
     if (strncmp(word, "--", 2) != 0)
         return FAIL(ERR_USAGE, "%s: unknown option; options start with --, see bench %s --help",
                     cli->argv[*i], cli->command->name);

@@ -42,7 +42,7 @@ const struct command *const *cli_commands(void);
 extern const struct command command_run, command_sweep, command_verify, command_compare, command_plot,
     command_export, command_report, command_list, command_info, command_validate, command_calibrate;
 
-/* Parses what follows the subcommand: `--name value`, `--name=value`, `-o FILE` for --output, flags
+/* Parses what follows the subcommand: `--name value`, `--name=value`, `-o FILE` for --output, `-j N` for --jobs, flags
  * without a value, `--` before operands. ERR_USAGE names the nearest option. Free with cli_free in every
  * case. */
 enum status cli_parse(const struct command *, int argc, char **argv, struct cli *out) WARN_UNUSED;

@@ -121,6 +121,48 @@ def a_dry_run_knows_the_memory(folder):
         assert abs(mib - memory["peak"] / 2 ** 20) <= 0.01 + memory["workspace"] / 2 ** 20, (line, memory)
 
 
+SIMULATED = ["--model", "dit-s-2", "--device", "sim", "--platform", "h100-nvlink", "--dtype", "bf16",
+             "--resolution", "256", "--repeat", "1", "--warmup-runs", "0", "--strategy", "serial,tp,ulysses",
+             "--gpus", "1,2,3"]
+
+
+def simulated_points_in_parallel(folder):
+    """The same records as one after the other; measured points are never at the same time."""
+    records = []
+    for name, jobs in (("one.jsonl", []), ("many.jsonl", ["-j", "3"])):
+        out = os.path.join(folder, name)
+        done = bench("sweep", *SIMULATED, *jobs, "-o", out)
+        assert done.returncode == 0, done.stderr
+        records.append({r["case_id"]: dict(r, provenance=None) for r in harness.read(out)})
+    assert records[0] == records[1] and len(records[0]) == 7
+    done, out = sweep(folder, "--strategy", "tp", "--gpus", "1,2", "--jobs", "4")
+    assert done.returncode == 0 and "one at a time" in done.stderr and len(harness.read(out)) == 2
+    left = os.path.join(folder, "left")
+    os.mkdir(left)
+    assert bench("sweep", *SIMULATED, "-j", "2", "-o", os.path.join(folder, "x.jsonl"),
+                 env={"TMPDIR": left}).returncode == 0
+    assert os.listdir(left) == []
+
+
+def parallel_points_are_interrupted(folder):
+    out = os.path.join(folder, "r.jsonl")
+    words = [harness.BENCH, "sweep", *SIMULATED, "--resolution", "256,512", "--steps", "40,80", "-j", "3", "-o",
+             out, "--resume"]
+    words.remove("--resolution")
+    words.remove("256")
+    codes = set()
+    for wait in (0.05, 0.3, 0.6):
+        running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(wait)
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=60)
+        codes.add(running.returncode)
+    assert codes <= {0, 130} and 130 in codes, codes
+    assert subprocess.run(words, capture_output=True, timeout=300).returncode == 0
+    ids = [r["case_id"] for r in harness.read(out) if r["status"] in ("ok", "unsupported")]
+    assert len(ids) == len(set(ids)) == 28
+
+
 def secrets_stay_out_of_everything(folder):
     env = {"API_TOKEN": "hunter2-secret", "LD_DITTO_PASSWORD": "hunter2-secret"}
     done, out = sweep(folder, "--strategy", "serial,tp", "--gpus", "1,2", env=env)
@@ -260,6 +302,7 @@ def every_field_is_described(folder):
 
 harness.main([not_a_number_never_reaches_json, one_rank_divides_by_nothing, a_rank_that_stands_still_is_named,
               a_stopped_process_times_out, retry_runs_failures_again, a_dry_run_knows_the_memory,
+              simulated_points_in_parallel, parallel_points_are_interrupted,
               secrets_stay_out_of_everything, a_full_disk_leaves_nothing_half_written, devices_are_not_replaced,
               odd_paths, torn_last_lines, affinity_is_the_real_mask, warnings_name_the_option,
               every_field_is_described])
