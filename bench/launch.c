@@ -122,10 +122,16 @@ static const struct launch_outer *const outer = &launch_mpi_outer;
 static const struct launch_outer *const outer = NULL;
 #endif
 
+bool launch_uses_processes(const char *transport)
+{
+    return outer && (strcmp(outer->transport, transport) == 0 ||
+                     (outer->has_begun() && strcmp(transport, "nccl") == 0));
+}
+
 enum status launch_described(const char *transport, int nranks, double timeout_s, launch_fn *work,
                              void *context, const char *description)
 {
-    if (outer && strcmp(outer->transport, transport) == 0)
+    if (launch_uses_processes(transport))
         return outer->launch(nranks, timeout_s, work, context, description);
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
         if (strcmp(launchers[i].transport, transport) == 0)

@@ -52,6 +52,9 @@ struct launch_outer {
     void (*place)(int rank, struct launch_place *);
 };
 
+/* Whether the ranks of this transport are the outer launcher's processes: those of `mpi` always, those of
+ * `nccl` once it has begun (else they are threads). */
+bool launch_uses_processes(const char *transport);
 /* Joins the processes; collective over all of them. ERR_UNSUPPORTED: this build cannot. A library that
  * waits longer for processes that stand still ends this one. */
 enum status launch_begin(double timeout_s) WARN_UNUSED;

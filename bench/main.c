@@ -43,7 +43,8 @@ static bool wants_outer_ranks(const struct cli *cli)
     for (size_t i = 0; i < cli->count; i++) {
         const struct cli_argument *argument = &cli->arguments[i];
         if (argument->option == &point_opt_platform ||
-            (argument->option == &point_opt_transport && !strstr(argument->text, "mpi")))
+            (argument->option == &point_opt_transport && !strstr(argument->text, "mpi") &&
+             !strstr(argument->text, "nccl")))
             return false;
     }
     return true;

@@ -140,7 +140,7 @@ enum status remote_fill_options(struct option_set *set)
         return OK;
     if (!option_setting(set, &point_opt_transport)->is_given)
         TRY(option_assign(set, point_opt_transport.name, "mpi"));
-    if (strcmp(option_text(set, &point_opt_transport), "mpi") != 0 ||
+    if (!launch_uses_processes(option_text(set, &point_opt_transport)) ||
         option_setting(set, &point_opt_gpus)->is_given)
         return OK;
     snprintf(ranks, sizeof ranks, "%d", launch_outer_ranks());
@@ -150,7 +150,7 @@ enum status remote_fill_options(struct option_set *set)
 enum status remote_check_ranks(const struct point *point, bool may_be_fewer)
 {
     int ranks = launch_outer_ranks();
-    if (strcmp(point->transport->name, "mpi") != 0)
+    if (!launch_uses_processes(point->transport->name))
         return OK;
     if (!launch_has_begun())
         return FAIL(ERR_USAGE,
