@@ -5,6 +5,7 @@
 #include "kernels/cuda/range.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- attention ---- */
 
@@ -28,11 +29,19 @@ static const struct cuda_attention *const attentions[] = {
 };
 enum { ATTENTIONS = sizeof attentions / sizeof *attentions };
 
+/* $DITTO_CUDA_ATTENTION names the only one to use, for comparisons. */
+static bool is_allowed(const struct cuda_attention *a)
+{
+    const char *only = getenv("DITTO_CUDA_ATTENTION");
+    return only == NULL || a == &attention_tiles || strcmp(only, a->name) == 0;
+}
+
 static enum status attention(struct device *device, const struct attention_call *call)
 {
     bool done = false;
     for (size_t i = 0; i < ATTENTIONS && !done; i++)
-        TRY(attentions[i]->attend(device_cuda(device), call, &done));
+        if (is_allowed(attentions[i]))
+            TRY(attentions[i]->attend(device_cuda(device), call, &done));
     return OK;
 }
 
