@@ -179,7 +179,7 @@ def builds_in_turn(folder):
 
 
 def programs_that_fail(folder):
-    done = bench("compare", "--run", harness.BENCH, "/nonexistent/bench", "--", "--repeat", "0")
+    done = bench("compare", "--run", harness.BENCH, "/nonexistent/bench", "--", *harness.SMALL)
     assert done.returncode == 2 and "/nonexistent/bench" in done.stderr
     done = bench("compare", "--run", harness.BENCH, harness.BENCH, "--", *harness.SMALL, "--strategy", "tp",
                  "--gpus", "5")
