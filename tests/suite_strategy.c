@@ -4,7 +4,6 @@
 #include "common/fault.h"
 #include "tests/run_point.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -353,51 +352,6 @@ static void test_stalled_rank(void **state)
     run_point_free(&run);
 }
 
-/* ---- overlap ---- */
-
-#define DELAY_MS 5
-#define FASHION "model=models/dit-fashion.safetensors resolution=32 steps=20 warmup-runs=1 repeat=3 "
-
-/* Time of the steps from `first` on under a delay ("" for none). */
-static double steps_ms(const char *arguments, const char *delay, int first)
-{
-    struct run_point run;
-    double ms = 0;
-    assert_int_equal(fault_set(NULL, delay, NULL, NULL), OK);
-    run_well(&run, arguments);
-    assert_int_equal(fault_set(NULL, NULL, NULL, NULL), OK);
-    for (int step = first; step < run.measured.steps; step++)
-        ms += run.measured.per_step_us[step] / 1000;
-    run_point_free(&run);
-    return ms;
-}
-
-/* What the delay costs: least time with it less least time without, in alternating runs, because other
- * load on the machine only adds. */
-static double loss_ms(const char *arguments, const char *delay, int first)
-{
-    double with = INFINITY, without = INFINITY;
-    for (int pair = 0; pair < 3; pair++) {
-        without = fmin(without, steps_ms(arguments, NULL, first));
-        with = fmin(with, steps_ms(arguments, delay, first));
-    }
-    return with - without;
-}
-
-static void test_delay_is_hidden_by_stale_steps(void **state)
-{
-    (void)state;
-    if (strcmp(device_list()[0]->name, "ref") == 0)
-        skip(); /* builds under sanitizers: times mean nothing */
-    const double calls = 12 * 2 * 19; /* blocks, halves, steps after the warm-up */
-    double exposed = loss_ms(FASHION "strategy=tp gpus=2", "5", 1);
-    double hidden = loss_ms(FASHION "strategy=tp-stale stale-mode=all gpus=2", "5", 1);
-    printf("delay of %d ms: tp loses %.0f ms, stale steps of tp-stale %.0f ms, of %.0f\n", DELAY_MS,
-           exposed, hidden, calls * DELAY_MS);
-    assert_true(exposed > 0.9 * calls * DELAY_MS);
-    assert_true(hidden < 0.05 * calls * DELAY_MS);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,7 +368,6 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_injected_failures),
         cmocka_unit_test(test_stalled_rank),
-        cmocka_unit_test(test_delay_is_hidden_by_stale_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

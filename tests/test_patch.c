@@ -1,5 +1,5 @@
 /* distrifusion and pipefusion: what they compute, send and hold, to the definitions in
- * docs/strategies.md. Traces and faults are in test_patch_schedule.c, delays in test_patch_delays.c. */
+ * docs/strategies.md. Traces and faults are in test_patch_schedule.c, delays in test_delays.c. */
 #include "bench/launch.h"
 #include "bench/rank_setup.h"
 #include "tests/run_point.h"

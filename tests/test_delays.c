@@ -1,5 +1,5 @@
-/* distrifusion and pipefusion hide the time that messages take: on threads, whose messages a test hook
- * delivers late, and in virtual time, where nothing else disturbs. */
+/* Strategies with stale activations hide the time that messages take: on threads, whose messages a test
+ * hook delivers late, and in virtual time, where nothing else disturbs. */
 #include "common/fault.h"
 #include "tests/run_point.h"
 #include "tests/scratch.h"
@@ -15,15 +15,15 @@
 
 /* ---- on threads ---- */
 
-enum { STEPS = 6, PATCHES = 8, ROUNDS = 15 };
+enum { STEPS = 6, TP_STEPS = 20, PATCHES = 8, ROUNDS = 15 };
 
 /* Steps long enough for delays of whole milliseconds, on a fast device and on `ref`. */
 static const char *problem(int *blocks)
 {
     bool is_ref = strcmp(device_list()[0]->name, "ref") == 0;
     *blocks = is_ref ? 4 : 12;
-    return is_ref ? "model=tests/models/tiny.safetensors resolution=32 gpus=2 steps=6"
-                  : "model=models/dit-fashion.safetensors resolution=32 gpus=2 steps=6";
+    return is_ref ? "model=tests/models/tiny.safetensors resolution=32 gpus=2"
+                  : "model=models/dit-fashion.safetensors resolution=32 gpus=2";
 }
 
 /* Time of one run's steps after the first, in which every message takes delay_ms, at no cost to the
@@ -69,14 +69,25 @@ static double lost_share(const char *arguments, double part, int uses, int calls
     return share;
 }
 
+/* A synchronous all-reduce is waited for at once; a stale one has a step's time to end. */
+static void test_tp_stale_hides_delays(void **state)
+{
+    (void)state;
+    int steps = TP_STEPS - 1, blocks;
+    problem(&blocks);
+    int calls = blocks * 2 * steps;
+    assert_true(lost_share("steps=20 strategy=tp", 0.1, steps, calls, 0) > 0.9);
+    assert_true(lost_share("steps=20 strategy=tp-stale stale-mode=all", 0.6, steps, calls, 0.05) < 0.05);
+}
+
 /* A gather has a step's time to end. */
 static void test_distrifusion_hides_delays(void **state)
 {
     (void)state;
     int steps = STEPS - 1, blocks;
     problem(&blocks);
-    assert_true(lost_share("strategy=distrifusion staleness=0", 0.3, steps, blocks * steps, 0) > 0.5);
-    assert_true(lost_share("strategy=distrifusion", 0.6, steps, blocks * (steps - 1), 0.05) < 0.05);
+    assert_true(lost_share("steps=6 strategy=distrifusion staleness=0", 0.3, steps, blocks * steps, 0) > 0.5);
+    assert_true(lost_share("steps=6 strategy=distrifusion", 0.6, steps, blocks * (steps - 1), 0.05) < 0.05);
 }
 
 /* A message has a patch's time in one stage; a rank sends or receives two messages a patch. With one
@@ -85,8 +96,8 @@ static void test_pipefusion_hides_delays(void **state)
 {
     (void)state;
     int steps = STEPS - 1, patches = PATCHES * steps;
-    assert_true(lost_share("strategy=pipefusion patches=1", 0.5, steps, 2 * steps, 0) > 0.5);
-    assert_true(lost_share("strategy=pipefusion patches=8", 0.6, patches, 2 * patches, 0.15) < 0.15);
+    assert_true(lost_share("steps=6 strategy=pipefusion patches=1", 0.5, steps, 2 * steps, 0) > 0.5);
+    assert_true(lost_share("steps=6 strategy=pipefusion patches=8", 0.6, patches, 2 * patches, 0.15) < 0.15);
 }
 
 /* ---- in virtual time ---- */
@@ -148,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pipe_of_twice_the_stages_hides_messages),
+        cmocka_unit_test(test_tp_stale_hides_delays),
         cmocka_unit_test(test_distrifusion_hides_delays),
         cmocka_unit_test(test_pipefusion_hides_delays),
     };
