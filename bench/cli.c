@@ -17,37 +17,12 @@ const struct command *const *cli_commands(void)
     return commands;
 }
 
-/* ---- nearest name ---- */
-
-/* Levenshtein distance; names are short, longer ones count as far. */
-static size_t distance(const char *a, const char *b)
-{
-    enum { MOST = 40 };
-    size_t row[MOST + 1], m = strlen(a), n = strlen(b);
-    if (m > MOST || n > MOST)
-        return MOST;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= m; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[n];
-}
-
 const struct command *cli_nearest_command(const char *name)
 {
     const struct command *best = NULL;
     size_t best_distance = 3;
     for (const struct command *const *c = commands; *c; c++) {
-        size_t d = distance(name, (*c)->name);
+        size_t d = option_name_distance(name, (*c)->name);
         if (d < best_distance) {
             best_distance = d;
             best = *c;

@@ -64,7 +64,7 @@ static void list_points(const struct sweep *sweep)
         printf("%s  %s", point->case_id, point->label);
         if (*point->reason)
             printf("  refused: %s\n", point->reason);
-        else if (sweep_estimate_memory(point->options, &bytes) == OK)
+        else if (sweep_estimate_memory(point, &bytes) == OK)
             printf("  %.2f MiB\n", (double)bytes / 1048576.0);
         else
             printf("  memory unknown: %s\n", status_first()->text);

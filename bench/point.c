@@ -299,9 +299,9 @@ enum status point_resolve(const struct option_set *options, struct point *point)
 }
 
 enum status point_resolve_on(const struct option_set *options, const struct platform *platform,
-                             struct point *point)
+                             const char *model_sha256, struct point *point)
 {
-    *point = (struct point){.options = options, .platform = *platform};
+    *point = (struct point){.options = options, .platform = *platform, .known_sha256 = model_sha256};
     return resolve(options, point);
 }
 

@@ -45,9 +45,10 @@ struct point {
  * ERR_IO, ERR_FORMAT: a file. ERR_UNSUPPORTED: the strategy, device or model refuses (point->refusal
  * says why; the point is filled as far as it goes). free with point_close in every case. */
 enum status point_resolve(const struct option_set *options, struct point *point) WARN_UNUSED;
-/* The same on device sim with a platform that is not a file's. */
+/* The same on device sim with a platform that is not a file's. model_sha256: of the model's file where it
+ * was hashed before, else NULL. */
 enum status point_resolve_on(const struct option_set *options, const struct platform *platform,
-                             struct point *point) WARN_UNUSED;
+                             const char *model_sha256, struct point *point) WARN_UNUSED;
 /* point_resolve on a rank that need not hash or check the model's file, because rank 0 did. */
 enum status point_resolve_known(const struct option_set *, const char *model_sha256,
                                 struct point *point) WARN_UNUSED;

@@ -66,7 +66,7 @@ static enum status predict_options(const struct platform *p, struct option_set *
     if (steps != PREDICT_ALL_STEPS)
         TRY(assign_int(o, "steps", steps));
     struct point point;
-    enum status status = point_resolve_on(o, p, &point);
+    enum status status = point_resolve_on(o, p, NULL, &point);
     if (status == OK)
         status = measure(&point, out);
     else if (status == ERR_UNSUPPORTED || status == ERR_MEMORY)

@@ -37,17 +37,18 @@ static enum status measure(const struct point *point, uint64_t *out)
     return status;
 }
 
-enum status sweep_estimate_memory(const struct option_set *given, uint64_t *out)
+enum status sweep_estimate_memory(const struct sweep_point *planned, uint64_t *out)
 {
     struct option_set options = {0};
     struct platform platform;
     struct point point;
     any_machine(&platform);
-    enum status status = option_set_copy(&options, given);
+    enum status status = option_set_copy(&options, planned->options);
     if (status == OK)
         status = set_options(&options);
     if (status == OK) {
-        status = point_resolve_on(&options, &platform, &point);
+        const char *sha256 = *planned->model_sha256 ? planned->model_sha256 : NULL;
+        status = point_resolve_on(&options, &platform, sha256, &point);
         if (status == OK)
             status = measure(&point, out);
         point_close(&point);

@@ -42,6 +42,8 @@ enum status sweep_point_plan(const struct option_set *options, const char *label
     struct point point;
     enum status status = point_resolve_known(options, is_known ? known->sha256 : NULL, &point);
     remember(known, model, &point);
+    if (known->name)
+        snprintf(out->model_sha256, sizeof out->model_sha256, "%s", known->sha256);
     record_case_id(&point, options, out->case_id);
     if (status != OK)
         status = note_refusal(out, status);

@@ -10,6 +10,7 @@ struct sweep_point {
     const struct option_set *options;
     char label[256];
     char case_id[33], reference_id[33]; /* reference_id "": needs none */
+    char model_sha256[65];              /* "": the model cannot be read */
     char reason[512];                   /* why it cannot be run at all; "" when it can */
     bool is_done;                       /* a record of it is in the file already */
 };

@@ -86,10 +86,11 @@ static size_t min3(size_t a, size_t b, size_t c)
     return least < c ? least : c;
 }
 
-/* Levenshtein distance; one row of its table, a column for each character of the name. */
-static size_t edit_distance(const char *text, const char *name)
+/* One row of the table, a column for each character of the name. */
+size_t option_name_distance(const char *text, const char *name)
 {
     size_t row[NAME_MAX_LENGTH + 1], length = strlen(name);
+    ASSERT_CMP(length, <=, NAME_MAX_LENGTH);
     for (size_t j = 0; j <= length; j++)
         row[j] = j;
     for (size_t i = 0; text[i]; i++) {
@@ -110,7 +111,7 @@ static enum status fail_unknown(const struct option_set *set, const char *name)
     size_t least = SIZE_MAX;
     for (size_t i = 0; i < set->count; i++) {
         const char *candidate = set->settings[i].option->name;
-        size_t distance = edit_distance(name, candidate);
+        size_t distance = option_name_distance(name, candidate);
         if (distance < least) {
             least = distance;
             nearest = candidate;

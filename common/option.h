@@ -75,6 +75,9 @@ enum status option_canonical(const struct option *option, const char *text,
 /* Parses and stores. `name` is without dashes. ERR_USAGE: unknown (with the nearest name) or bad value. */
 enum status option_assign(struct option_set *set, const char *name, const char *text) WARN_UNUSED;
 
+/* Levenshtein's distance of what was typed from a name that exists, of at most 63 characters. */
+size_t option_name_distance(const char *text, const char *name);
+
 /* NULL: not in the set. */
 const struct option_setting *option_find(const struct option_set *set, const char *name);
 const struct option_setting *option_setting(const struct option_set *set, const struct option *option);

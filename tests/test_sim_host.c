@@ -44,7 +44,7 @@ static double predicted_us(const struct platform *p, const char *strategy, int g
         *equals = '\0';
         assert_int_equal(option_assign(&o, word, equals + 1), OK);
     }
-    if (point_resolve_on(&o, p, &point) != OK || measure_point(&point, &request, &m) != OK)
+    if (point_resolve_on(&o, p, NULL, &point) != OK || measure_point(&point, &request, &m) != OK)
         fail_msg("%s", status_first()->text);
     double us = m.latency_us[0];
     measure_free(&m);

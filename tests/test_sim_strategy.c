@@ -132,7 +132,7 @@ static double latency_us(const char *problem, const char *strategy, int gpus, co
         *equals = '\0';
         assert_int_equal(option_assign(&o, word, equals + 1), OK);
     }
-    enum status status = point_resolve_on(&o, p, &point);
+    enum status status = point_resolve_on(&o, p, NULL, &point);
     if (status == OK)
         status = measure_point(&point, &request, &m);
     if (status != OK && status != ERR_UNSUPPORTED)
