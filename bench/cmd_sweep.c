@@ -150,6 +150,9 @@ static enum status prepare(struct sweep *sweep)
         return FAIL(ERR_USAGE, "--output %.80s...: the path is too long", sweep->output);
     TRY(files_make_parent(sweep->output));
     TRY(results_open(sweep->output, &sweep->file));
+    if (!sweep->file.is_regular)
+        return FAIL(ERR_USAGE, "--output %s: not a regular file, and a sweep reads its records again for the "
+                               "table and for --resume", sweep->output);
     TRY(find_done(sweep, &done));
     progress_open(&sweep->progress, sweep->plan.count, done);
     return sweep_run_make_folder(sweep);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -48,6 +49,23 @@ enum status plot_gnuplot_place(const char *folder, const char *name, const char 
     return OK;
 }
 
+/* gnuplot does not notice a full disk. */
+static bool is_cut_off(const char *path, const char *format)
+{
+    static const char *const ends[][2] = {{"svg", "</svg>"}, {"pdf", "%%EOF"}, {"png", "IEND"}};
+    char last[16] = "";
+    FILE *file = fopen(path, "re");
+    size_t n = 0;
+    if (file && fseek(file, -(long)sizeof last, SEEK_END) == 0)
+        n = fread(last, 1, sizeof last, file);
+    if (file)
+        fclose(file);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strcmp(format, ends[i][0]) == 0)
+            return !memmem(last, n, ends[i][1], strlen(ends[i][1]));
+    return false;
+}
+
 static enum status explain_failure(const char *folder, const char *name, int exit_code)
 {
     char log[FILES_PATH], *text = NULL;
@@ -57,7 +75,7 @@ static enum status explain_failure(const char *folder, const char *name, int exi
     TRY(plot_gnuplot_place(folder, name, "log", log));
     TRY(json_read_file(log, &text, &bytes));
     enum status status = FAIL(ERR_IO, "gnuplot failed on %s/%s.gp (exit code %d): %.300s", folder, name,
-                              exit_code, bytes ? text : "an empty figure");
+                              exit_code, bytes ? text : "the figure is empty or cut off; is the disk full?");
     free(text);
     return status;
 }
@@ -73,7 +91,8 @@ enum status plot_gnuplot_draw(const char *folder, const char *name, const char *
     TRY(plot_gnuplot_place(folder, name, "log", log));
     TRY(run_gnuplot(folder, name, format, &exit_code));
     enum status status = OK;
-    if (exit_code != 0 || stat(partial, &info) != 0 || info.st_size < SMALLEST_FIGURE)
+    if (exit_code != 0 || stat(partial, &info) != 0 || info.st_size < SMALLEST_FIGURE ||
+        is_cut_off(partial, format))
         status = explain_failure(folder, name, exit_code);
     else if (rename(partial, final) != 0)
         status = FAIL(ERR_IO, "%s: cannot write: %s", final, strerror(errno));

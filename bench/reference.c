@@ -255,7 +255,11 @@ enum status reference_serial(const struct point *point, const struct measurement
         *out = (struct reference){.source = "serial"};
     }
     TRY(compute(point, own, out));
-    return cache && isfinite(out->noise_floor) ? store_cached(point, cache, path, id, out) : OK;
+    if (cache && isfinite(out->noise_floor) && store_cached(point, cache, path, id, out) != OK) {
+        log_warn("%s; the reference will be computed again when it is needed", status_first()->text);
+        status_clear();
+    }
+    return OK;
 }
 
 /* ---- comparing ---- */

@@ -27,8 +27,8 @@ struct error_report {
 
 /* Computes `serial` for the point in this process, twice: the second time for the noise floor. `own` is
  * the point's own measurement: where the point is serial itself it serves as the first. With a cache
- * folder, a valid file there is taken instead, and what was computed is kept there. Free with
- * reference_free in every case. */
+ * folder, a valid file there is taken instead, and what was computed is kept there; with a warning where it
+ * cannot be. Free with reference_free in every case. */
 enum status reference_serial(const struct point *, const struct measurement *own, const char *cache,
                              struct reference *out) WARN_UNUSED;
 /* A file with F32 tensors x_0 and trajectory (as --dump writes; one of them may be missing). ERR_USAGE:

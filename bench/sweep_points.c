@@ -25,16 +25,27 @@ static void count_failure(struct sweep *sweep, const char *status)
             sweep->worst = codes[i];
 }
 
-/* Takes the record over. */
-static enum status finish_point(struct sweep *sweep, cJSON *record)
+/* A point is done when its record is on the disk. */
+static enum status keep_record(struct sweep *sweep, const cJSON *record)
 {
     enum status status = results_append(&sweep->file, record);
+    if (status != OK) {
+        progress_end(&sweep->progress, "lost", status_first()->text);
+        log_warn("%s keeps the points before this one; make room, then --resume adds the rest",
+                 sweep->output);
+        return status;
+    }
     const char *outcome = json_text(record, "status");
     outcome = outcome ? outcome : "error";
     progress_end(&sweep->progress, outcome, json_text(record, "reason"));
     count_failure(sweep, outcome);
-    if (status == OK && strcmp(outcome, "interrupted") == 0)
-        status = ERR_INTERRUPTED;
+    return strcmp(outcome, "interrupted") == 0 ? ERR_INTERRUPTED : OK;
+}
+
+/* Takes the record over. */
+static enum status finish_point(struct sweep *sweep, cJSON *record)
+{
+    enum status status = keep_record(sweep, record);
     cJSON_Delete(record);
     return status;
 }

@@ -190,6 +190,9 @@ static enum status ensure_reference(struct sweep *sweep, const struct sweep_poin
         judge_end(sweep, &end, reason, sizeof reason);
         snprintf(why, size, "no reference: %s", reason);
         log_warn("%s: %s", point->label, why);
+    } else if (!launch_has_begun() && !sweep->lacks_refs && access(path, R_OK) != 0) {
+        sweep->lacks_refs = true;
+        log_warn("%s: the reference could not be kept there; every point computes its own again", sweep->refs);
     }
     return OK;
 }

@@ -8,6 +8,7 @@
 #include "bench/results.h"
 #include "bench/sweep_plan.h"
 #include "bench/sweep_point.h"
+#include <stdbool.h>
 
 struct sweep {
     const struct cli *cli;
@@ -17,6 +18,7 @@ struct sweep {
     const char *output;
     char folder[FILES_PATH]; /* for what children write */
     char refs[FILES_PATH];   /* for references */
+    bool lacks_refs;         /* the user knows that they cannot be kept there */
     struct results_file file;
     struct progress progress;
     size_t failed;

@@ -176,7 +176,7 @@ def gnuplot_missing_or_failing(folder):
     os.mkdir(tools)
     done = bench("plot", out, "-o", figures, env={"PATH": tools})
     assert done.returncode == 1 and "gnuplot-nox" in done.stderr, done.stderr
-    for script, part in (("exit 3", "exit code 3"), ("exit 0", "empty figure"),
+    for script, part in (("exit 3", "exit code 3"), ("exit 0", "empty or cut off"),
                          ("echo cannot draw >&2; exit 1", "cannot draw")):
         fake = os.path.join(tools, "gnuplot")
         with open(fake, "w") as file:
