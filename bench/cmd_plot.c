@@ -119,9 +119,10 @@ const struct command command_plot = {
         "(latency against error, and what no other point beats in both), timeline (of one run, from its "
         "--trace file).\n"
         "Every strategy has one colour everywhere. Points that differ in seed or class are drawn as "
-        "their median with their range. Simulated points are hatched or hollow and named so. Latencies "
-        "of more ranks than cores, and points that failed, are left out, and the figure says so. The "
-        ".dat and .gp files beside a figure remake it.",
+        "their median with their range. Simulated points are hatched or hollow and named so. Over the number of "
+        "ranks, points that were refused or failed are marked x, with the reason. What else is left out, as "
+        "latencies of more ranks than cores, is counted beneath the figure, with the reason. The .dat and .gp "
+        "files beside a figure remake it.",
     .examples = "  bench plot results/quickstart.jsonl -o figures\n"
                 "  bench plot results/quickstart.jsonl --figure error-per-step --where resolution=32\n"
                 "  bench plot results/a.jsonl results/b.jsonl --figure pareto --format pdf --size single\n"

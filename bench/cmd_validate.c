@@ -150,7 +150,7 @@ static enum status write_script(const char *path)
     TRY(files_create(path, &file));
     fprintf(file.stream,
             "# Remake with: gnuplot -e \"format='pdf'\" validate.gp\nname = 'validate'\ndata = "
-            "'validate.dat'\nnote = 'emulated copies of the published code; judged from %d px'\n"
+            "'validate.dat'\nnote = 'emulated copies of the published code; judged from %d px'\nnote_lines = 1\n"
             "array panel_title[1] = ['Published against predicted']\narray panel_first[1] = [0]\n"
             "array panel_last[1] = [9]\n",
             FIT_FROM_RESOLUTION);

@@ -1,6 +1,7 @@
 /* Records to series. */
 #include "bench/plot_data.h"
 
+#include "bench/plot_left_out.h"
 #include "bench/stats.h"
 #include "bench/summary.h"
 
@@ -63,6 +64,15 @@ static int compare_keys(const struct plot_point *x, const struct plot_point *y)
     return order ? order : strcmp(x->tag, y->tag);
 }
 
+/* Marks come last, those at one place together. */
+static int compare_marks(const struct plot_point *x, const struct plot_point *y)
+{
+    int order = (*x->mark != '\0') - (*y->mark != '\0');
+    if (order == 0 && *x->mark)
+        order = (x->x > y->x) - (x->x < y->x);
+    return order ? order : strcmp(x->mark, y->mark);
+}
+
 static int compare_points(const void *a, const void *b)
 {
     const struct plot_point *x = a, *y = b;
@@ -73,6 +83,8 @@ static int compare_points(const void *a, const void *b)
         order = strcmp(x->series, y->series);
     if (order == 0)
         order = compare_keys(x, y);
+    if (order == 0)
+        order = compare_marks(x, y);
     return order ? order : (x->y > y->y) - (x->y < y->y);
 }
 
@@ -96,7 +108,8 @@ static bool starts_series(const struct plot_data *data, size_t i)
 
 static bool same_place(const struct plot_data *data, size_t i, size_t k)
 {
-    return !starts_series(data, k) && compare_keys(&data->points[i], &data->points[k]) == 0;
+    const struct plot_point *a = &data->points[i], *b = &data->points[k];
+    return !starts_series(data, k) && !*a->mark && !*b->mark && compare_keys(a, b) == 0;
 }
 
 static double median_x(const struct plot_point *points, size_t n)
@@ -205,12 +218,19 @@ void plot_data_place_bars(struct plot_data *data, bool is_stacked)
 
 /* ---- collecting ---- */
 
+static bool is_ok(const cJSON *record)
+{
+    const char *status = json_text(record, "status");
+    return status && strcmp(status, "ok") == 0;
+}
+
 static struct plot_context look_around(const struct results *results)
 {
     struct plot_context context = {.results = results};
     for (size_t i = 0; i < results->count; i++) {
         const cJSON *record = results->records[i];
-        context.most_gpus = fmax(context.most_gpus, json_number(record, "config.gpus"));
+        if (is_ok(record))
+            context.most_gpus = fmax(context.most_gpus, json_number(record, "config.gpus"));
         if (strcmp(summary_model(record), summary_model(results->records[0])) != 0)
             context.has_many_models = true;
         for (size_t k = 0; k < PLOT_FACTS; k++)
@@ -226,15 +246,24 @@ enum status plot_data_collect(const struct figure *figure, const struct results 
     *out = (struct plot_data){0};
     const struct plot_context context = look_around(results);
     for (size_t i = 0; i < results->count; i++) {
-        const char *status = json_text(results->records[i], "status");
-        if (status && strcmp(status, "ok") == 0)
+        if (is_ok(results->records[i]))
             TRY(figure->add(results->records[i], &context, out));
+        else if (figure->mark)
+            TRY(figure->mark(results->records[i], &context, out));
         else
             out->failed++;
     }
     plot_data_sort(out);
     merge_points(out);
     return figure->finish && out->count > 0 ? figure->finish(out) : OK;
+}
+
+bool plot_data_has_values(const struct plot_data *data)
+{
+    for (size_t i = 0; i < data->count; i++)
+        if (!*data->points[i].mark)
+            return true;
+    return false;
 }
 
 void plot_data_free(struct plot_data *data)
@@ -252,7 +281,7 @@ void plot_data_write(FILE *out, const struct plot_data *data)
         if (starts_series(data, i))
             fprintf(out, "%s# %s\n\"%s\"\n", i ? "\n\n" : "", p->panel, p->series);
         fprintf(out, "%.10g %.10g %.10g %.10g %.10g %.10g \"%s\"\n", p->x, p->y, p->low, p->high, p->left,
-                p->right, p->tag);
+                p->right, *p->mark ? p->mark : p->tag);
     }
 }
 
@@ -330,21 +359,6 @@ static void write_tics(FILE *out, const struct plot_data *data)
     free(categories);
 }
 
-static void write_note(FILE *out, const struct plot_data *data)
-{
-    fprintf(out, "note = \"");
-    if (data->oversubscribed > 0)
-        fprintf(out, "%zu points with more ranks than cores are left out. ", data->oversubscribed);
-    if (data->exact > 0)
-        fprintf(out, "%zu exact points (within 5 x the noise floor) are left out. ", data->exact);
-    if (data->lonely > 0)
-        fprintf(out, "%zu points without one of a single rank to compare with are left out. ",
-                data->lonely);
-    if (data->failed > 0)
-        fprintf(out, "%zu points that were refused or failed are left out.", data->failed);
-    fprintf(out, "\"\n");
-}
-
 void plot_data_write_variables(FILE *out, const struct plot_data *data, bool has_categories)
 {
     begin_array(out, "panel_title", data, starts_panel);
@@ -371,5 +385,5 @@ void plot_data_write_variables(FILE *out, const struct plot_data *data, bool has
     fprintf(out, "]\n");
     if (has_categories)
         write_tics(out, data);
-    write_note(out, data);
+    plot_left_out_write(out, data);
 }

@@ -67,7 +67,7 @@ enum status plot_figure_make(const struct figure *figure, const struct results *
 {
     struct plot_data data;
     enum status status = plot_data_collect(figure, results, &data);
-    *drawn = status == OK && data.count > 0;
+    *drawn = status == OK && plot_data_has_values(&data);
     if (*drawn)
         status = plot_figure_write(figure->name, &data, figure->has_categories, request);
     plot_data_free(&data);

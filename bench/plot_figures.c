@@ -1,5 +1,5 @@
 /* The figures: which points a record gives. Names that end in ", simulated" come from device sim. */
-#include "bench/plot_data.h"
+#include "bench/plot_left_out.h"
 
 #include "bench/summary.h"
 
@@ -33,6 +33,8 @@ static enum status add_staleness(const cJSON *record, const struct plot_context 
     double error = json_number(record, "error.rel_l2"), gpus = json_number(record, "config.gpus");
     if (!(gpus > 1.0))
         return OK; /* one rank has nobody's old values to use, or the same result as many */
+    if (isfinite(json_number(record, "config.staleness")) && plot_left_out_unknown(data, error))
+        return OK;
     summary_variant(record, "staleness warmup_steps", variant, sizeof variant);
     if (is_text(record, "config.stale_mode", "all")) /* ranks stay equal: no dependence on N */
         snprintf(series, sizeof series, "%s, any number", variant);
@@ -48,6 +50,8 @@ static enum status add_bytes(const cJSON *record, const struct plot_context *con
     char series[PLOT_TEXT];
     struct plot_point *point;
     double kib = json_number(record, "comm.max_sent_bytes") / json_number(record, "config.steps") / 1024.0;
+    if (plot_left_out_unknown(data, kib))
+        return OK;
     summary_variant(record, "warmup_steps", series, sizeof series);
     return plot_data_add(data, record, context, series, json_number(record, "config.gpus"), kib, &point);
 }
@@ -59,6 +63,8 @@ static enum status add_steps(const cJSON *record, const struct plot_context *con
     struct plot_point *point;
     if (json_number(record, "config.gpus") < context->most_gpus ||
         is_text(record, "config.strategy", "serial"))
+        return OK;
+    if (plot_left_out_unknown(data, json_number(record, "error.rel_l2")))
         return OK;
     if (is_exact(record)) {
         data->exact++;
@@ -106,10 +112,18 @@ static enum status add_efficiency(const cJSON *record, const struct plot_context
         return OK;
     }
     double gpus = json_number(record, "config.gpus"), single = single_latency(record, context->results);
+    if (plot_left_out_unknown(data, json_number(record, "latency_us.median")))
+        return OK;
     data->lonely += isnan(single);
     summary_variant(record, "warmup_steps", series, sizeof series);
     return plot_data_add(data, record, context, series, gpus,
                          100.0 * single / (gpus * json_number(record, "latency_us.median")), &point);
+}
+
+static enum status settle(struct plot_data *data)
+{
+    plot_left_out_settle(data);
+    return OK;
 }
 
 /* ---- latency against error ---- */
@@ -123,10 +137,16 @@ static enum status add_pareto(const cJSON *record, const struct plot_context *co
         data->oversubscribed++;
         return OK;
     }
-    /* What is exact stands at its noise floor: a logarithm has no 0. */
-    double error = fmax(json_number(record, "error.rel_l2"), json_number(record, "error.noise_floor"));
-    if (!(error > 0.0))
+    double error = json_number(record, "error.rel_l2");
+    if (plot_left_out_unknown(data, error) ||
+        plot_left_out_unknown(data, json_number(record, "latency_us.median")))
         return OK;
+    /* What is exact stands at its noise floor: a logarithm has no 0. */
+    error = fmax(error, json_number(record, "error.noise_floor"));
+    if (!(error > 0.0)) {
+        data->exact++;
+        return OK;
+    }
     summary_variant(record, "warmup_steps", series, sizeof series);
     TRY(plot_data_add(data, record, context, series, json_number(record, "latency_us.median") / 1e3, error,
                       &point));
@@ -176,6 +196,7 @@ static enum status add_front(struct plot_data *data)
 static enum status place_beside(struct plot_data *data)
 {
     plot_data_place_bars(data, false);
+    plot_left_out_settle(data);
     return OK;
 }
 
@@ -194,12 +215,11 @@ static enum status add_latency(const cJSON *record, const struct plot_context *c
         data->oversubscribed++;
         return OK;
     }
-    summary_variant(record, "warmup_steps", series, sizeof series);
-    double gpus = json_number(record, "config.gpus");
-    TRY(plot_data_add(data, record, context, series, gpus, json_number(record, "latency_us.median") / 1e3,
-                      &point));
-    if (!point)
+    double gpus = json_number(record, "config.gpus"), latency = json_number(record, "latency_us.median");
+    if (plot_left_out_unknown(data, latency))
         return OK;
+    summary_variant(record, "warmup_steps", series, sizeof series);
+    TRY(plot_data_add(data, record, context, series, gpus, latency / 1e3, &point));
     snprintf(point->tag, PLOT_TEXT, "%.0f", gpus);
     const cJSON *ci = json_at(record, "latency_us.ci95");
     if (cJSON_IsArray(ci) && cJSON_GetArraySize(ci) == 2) {
@@ -271,8 +291,12 @@ static enum status add_kinds(const cJSON *record, const struct plot_context *con
                              struct plot_data *data)
 {
     const cJSON *kinds = json_at(record, "comm.kinds");
-    if (!is_largest(record, context) || !kinds)
+    if (!is_largest(record, context))
         return OK;
+    if (!kinds) {
+        data->unknown++;
+        return OK;
+    }
     int rank = largest_rank(json_at(record, "comm.sent_bytes"), "");
     double per_step = 1024.0 * json_number(record, "config.steps");
     for (const cJSON *kind = kinds->child; kind; kind = kind->next) {
@@ -301,13 +325,14 @@ static enum status add_purposes(const cJSON *record, const struct plot_context *
 const struct figure plot_figures[] = {
     {.name = "error-vs-staleness", .add = add_staleness,
      .summary = "error of the image over staleness, per mode and number of ranks"},
-    {.name = "bytes-vs-gpus", .add = add_bytes,
+    {.name = "bytes-vs-gpus", .add = add_bytes, .mark = plot_left_out_mark, .finish = settle,
      .summary = "bytes a rank sends per step over the number of ranks"},
     {.name = "error-per-step", .add = add_steps,
      .summary = "error of the latent after every step, at the largest number of ranks"},
-    {.name = "latency-vs-gpus", .add = add_latency, .finish = place_beside, .has_categories = true,
+    {.name = "latency-vs-gpus", .add = add_latency, .mark = plot_left_out_mark, .finish = place_beside,
+     .has_categories = true,
      .summary = "latency of an image by number of ranks, with the 95% interval of the median"},
-    {.name = "scaling-efficiency", .add = add_efficiency,
+    {.name = "scaling-efficiency", .add = add_efficiency, .mark = plot_left_out_mark, .finish = settle,
      .summary = "T(1) / (N T(N)) over the number of ranks N, T(1) being serial's latency"},
     {.name = "bytes-by-kind", .add = add_kinds, .finish = place_stacked, .has_categories = true,
      .summary = "what the bytes sent per step are, at the largest number of ranks"},

@@ -8,8 +8,8 @@ y_title = 'Sent per rank and step (KiB)'
 set multiplot
 do for [p=1:panels] {
     eval place
-    plot for [i=panel_first[p]:panel_last[p]] data index i using 1:2:3:4 with yerrorlines \
-        lc rgb colour(strategy[i+1]) dt dash(variant[i+1]) pt point(i+1) ps size title columnheader(1)
+    plot for [i=panel_first[p]:panel_last[p]] data index i using (shown($1, i)):2:3:4 with yerrorlines \
+        lc rgb colour(strategy[i+1]) dt dash(variant[i+1]) pt point(i+1) ps size title (is_mark(i) ? '' : columnheader(1)), @marks
 }
 unset multiplot
 set output

@@ -22,7 +22,8 @@ key_rows = (most_series + key_columns - 1) / key_columns
 tics_cm = tic_letters > 4 ? 0.09 * tic_letters : 0 # long names are rotated
 row_cm = 5.9 + tics_cm
 key_cm = 0.55 + 0.36 * key_rows
-height_cm = rows * row_cm + key_cm
+note_cm = 0.3 * note_lines
+height_cm = rows * row_cm + key_cm + note_cm
 if (format eq 'pdf') {
     set terminal pdfcairo font 'DejaVu Sans,8' size width_cm cm, height_cm cm linewidth 1.3
 } else { if (format eq 'png') {
@@ -48,16 +49,24 @@ point(i) = simulated[i] ? hollow[(variant[i] - 1) % 8 + 1] : points[(variant[i] 
 array shades[4] = [1.0, 0.45, 0.75, 0.25]
 shade(i) = shades[(variant[i] - 1) % 4 + 1]
 hatch(i) = 4 + variant[i] % 4
-measured(x, block) = simulated[block+1] ? NaN : x
+# A mark stands where a value would, had the point not been refused or failed; its label says which.
+is_mark(block) = strategy[block+1] eq 'mark'
+marked(x, block) = is_mark(block) ? x : NaN
+shown(x, block) = is_mark(block) ? NaN : x
+marks = "for [i=panel_first[p]:panel_last[p]] data index i using (marked($1, i)):(0) with points ".\
+    "lc rgb '#555555' pt 2 ps size title (is_mark(i) ? columnheader(1) : ''), ".\
+    "for [i=panel_first[p]:panel_last[p]] data index i using (marked($1, i)):(0):7 with labels ".\
+    "rotate by 90 left offset 0, 0.6 font ',6' tc rgb '#555555' notitle"
+measured(x, block) = simulated[block+1] ? NaN : shown(x, block)
 computed(x, block) = simulated[block+1] ? x : NaN
 set border 3
 set tics nomirror out
 set grid ytics lc rgb '#dddddd' lw 0.6
 set key off
 set pointintervalbox 0
-if (strlen(note)) { set label 1 note at screen 0.01, 0.015 left font ',7' tc rgb '#555555' }
+if (note_lines) { set label 1 note at screen 0.01, (note_cm - 0.15) / height_cm left font ',7' tc rgb '#555555' }
 # Panels above, one key for all below: the key of the panel with most series, drawn beneath it.
-key_height = key_cm / height_cm
+key_height = (key_cm + note_cm) / height_cm
 column_of(p) = (p - 1) % columns
 row_of(p) = (p - 1) / columns
 left(p) = (0.6 + column_of(p) * panel_cm + 1.25) / width_cm

@@ -1,4 +1,5 @@
 """bench plot: figures from a real sweep, remade from what lies beside them, and clear failures."""
+import json
 import os
 import re
 import subprocess
@@ -105,6 +106,51 @@ def nothing_beats_the_front(folder):
         assert sorted(front) == sorted(best) and front == sorted(front)
 
 
+def nothing_is_left_out_silently(folder):
+    """What is no value is a labelled mark where it would stand, or counted with its reason."""
+    out, figures = os.path.join(folder, "r.jsonl"), os.path.join(folder, "figures")
+    done = bench("sweep", "--model", harness.TINY, "--resolution", "8", "--steps", "3", "--device", "ref",
+                 "--repeat", "1", "--warmup-runs", "0", "--strategy", "serial,tp,tp-stale", "--gpus", "1,2,5",
+                 "--seed", "0,1", "-o", out)
+    assert done.returncode == 0, done.stderr
+    records = harness.read(out)
+    for r in records:
+        key = r["config"]["strategy"], r["config"]["gpus"], r["seed"]
+        if r["status"] == "ok":
+            r["latency_us"]["oversubscribed"] = key == ("tp", 2, 0)
+        if key == ("tp", 2, 1):
+            r.update(status="timeout", reason="rank 1 did not come")
+        if key == ("tp-stale", 2, 1):  # its output is not finite
+            r["error"]["rel_l2"] = None
+    with open(out, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(r) + "\n" for r in records)
+    done = bench("plot", out, "-o", figures, "--format", "svg", "--size", "single")
+    assert done.returncode == 0, done.stderr
+    panel = ("8 pixels", "refused or failed")
+    marks = {f: [(row[0], row[6]) for row in rows_of(figures, f)[panel]]
+             for f in ("latency-vs-gpus", "scaling-efficiency", "bytes-vs-gpus")}
+    assert marks["bytes-vs-gpus"] == [(2, "tp timeout"), (5, "4 refused")], marks
+    assert marks["scaling-efficiency"] == marks["bytes-vs-gpus"]
+    # Bars: in the slots of tp (the middle of three) and tp-stale.
+    width = 0.8 / 3
+    expected = [(1, "tp timeout"), (2, "2 refused"), (2 + width, "2 refused")]
+    assert all(abs(x - y) < 1e-6 and a == b for (x, a), (y, b) in zip(marks["latency-vs-gpus"], expected)), marks
+    crowded, unknown = "1 left out: more ranks than cores", "1 left out: not measured, or not finite"
+    failed, exact = "5 left out: refused or failed", "1 left out: exact"
+    for figure, notes in (("latency-vs-gpus", [crowded]), ("scaling-efficiency", [crowded]),
+                          ("bytes-vs-gpus", []), ("error-vs-staleness", [unknown, failed]),
+                          ("error-per-step", [exact, unknown, failed]), ("pareto", [crowded, unknown, failed]),
+                          ("memory-by-purpose", [failed]), ("bytes-by-kind", [failed])):
+        with open(os.path.join(figures, figure + ".svg"), encoding="utf-8") as file:
+            svg = file.read()
+        assert all(note in svg for note in notes), (figure, notes)
+        assert svg.count("left out: ") == len(notes), figure
+        assert "refused or failed" in svg and (figure not in marks or "tp timeout" in svg), figure
+    errors = [row[1] for (_, name), rows in rows_of(figures, "pareto").items() for row in rows
+              if name.startswith("tp-stale")]
+    assert errors and min(errors) > 1e-3, "an unknown error is drawn as an exact one"
+
+
 def simulated_points_say_so(folder):
     out, figures = os.path.join(folder, "s.jsonl"), os.path.join(folder, "figures")
     done = bench("sweep", "--model", "dit-s-2", "--device", "sim", "--platform", "h100-nvlink", "--dtype",
@@ -203,5 +249,5 @@ def bad_requests(folder):
 
 
 harness.main([every_figure, data_are_the_records, figures_are_remade_by_gnuplot_alone,
-              filters_and_notes, stacks_add_up, nothing_beats_the_front, simulated_points_say_so,
+              filters_and_notes, stacks_add_up, nothing_beats_the_front, nothing_is_left_out_silently, simulated_points_say_so,
               timeline_of_a_trace, widths_for_papers, gnuplot_missing_or_failing, bad_requests])
