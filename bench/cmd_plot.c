@@ -26,8 +26,12 @@ static const struct option opt_size = {
 static const struct option opt_where = {
     .name = "where", .type = OPTION_TEXT, .fallback = "",
     .help = "only records whose options have these values, as in strategy=tp,resolution=32"};
+static const struct option opt_errors = {
+    .name = "errors", .type = OPTION_TEXT, .fallback = "",
+    .help = "file of real runs: in figure pareto a simulated point has the median error of those with the same "
+            "strategy, options, steps and GPUs"};
 static const struct option *const plot_options[] = {&opt_output, &opt_figure, &opt_format, &opt_size,
-                                                    &opt_where, NULL};
+                                                    &opt_where, &opt_errors, NULL};
 
 static bool wants(const struct option_set *options, const char *name)
 {
@@ -79,10 +83,16 @@ static enum status make_folder(const char *folder)
     return files_make_parent(inside);
 }
 
-static enum status draw(const struct cli *cli, const struct option_set *options,
-                        struct results *results)
+static enum status read_errors(const struct option_set *options, struct results *errors)
 {
-    const struct plot_request request = {.folder = option_text(options, &opt_output),
+    const char *path = option_text(options, &opt_errors);
+    return path[0] ? results_read_all(&path, 1, "", errors) : OK;
+}
+
+static enum status draw(const struct cli *cli, const struct option_set *options,
+                        struct results *results, struct results *errors)
+{
+    struct plot_request request = {.folder = option_text(options, &opt_output),
                                          .formats = option_text(options, &opt_format),
                                          .page = option_text(options, &opt_size)};
     TRY(check_options(options));
@@ -91,6 +101,8 @@ static enum status draw(const struct cli *cli, const struct option_set *options,
         return plot_timeline_make(cli->operands[0], &request);
     }
     TRY(results_read_all(cli->operands, cli->operand_count, option_text(options, &opt_where), results));
+    TRY(read_errors(options, errors));
+    request.errors = errors->count > 0 ? errors : NULL;
     TRY(make_folder(request.folder));
     return make_figures(options, results, &request);
 }
@@ -98,10 +110,11 @@ static enum status draw(const struct cli *cli, const struct option_set *options,
 static enum status run(const struct cli *cli)
 {
     struct option_set options = {0};
-    struct results results = {0};
+    struct results results = {0}, errors = {0};
     enum status status = cli_options(cli, &options);
     if (status == OK)
-        status = draw(cli, &options, &results);
+        status = draw(cli, &options, &results, &errors);
+    results_free(&errors);
     results_free(&results);
     option_set_free(&options);
     return status;
@@ -116,16 +129,20 @@ const struct command command_plot = {
         "number of ranks), bytes-vs-gpus (sent per rank and step), error-per-step (at the largest "
         "number of ranks), latency-vs-gpus (with the 95% interval of the median), scaling-efficiency "
         "(T(1) / (N T(N))), bytes-by-kind and memory-by-purpose (at the largest number of ranks), pareto "
-        "(latency against error, and what no other point beats in both), timeline (of one run, from its "
-        "--trace file).\n"
+        "(latency against error, and what no other point beats in both), of video models pair-bytes-vs-gpus, "
+        "pair-bytes-vs-frames and latency-vs-frames (a pair is a spatial and a temporal block), timeline (of "
+        "one run, from its --trace file).\n"
         "Every strategy has one colour everywhere. Points that differ in seed or class are drawn as "
         "their median with their range. Simulated points are hatched or hollow and named so. Over the number of "
         "ranks, points that were refused or failed are marked x, with the reason. What else is left out, as "
         "latencies of more ranks than cores, is counted beneath the figure, with the reason. The .dat and .gp "
-        "files beside a figure remake it.",
+        "files beside a figure remake it.\n"
+        "Simulated runs have no image and no error. --errors gives them, in figure pareto, that of real runs of "
+        "some other model, and the figure says so.",
     .examples = "  bench plot results/quickstart.jsonl -o figures\n"
                 "  bench plot results/quickstart.jsonl --figure error-per-step --where resolution=32\n"
                 "  bench plot results/a.jsonl results/b.jsonl --figure pareto --format pdf --size single\n"
+                "  bench plot results/gpus/predicted.jsonl --errors results/gpus/errors.jsonl --figure pareto\n"
                 "  bench plot --figure timeline trace.json\n",
     .operands_min = 1,
     .operands_max = 64,

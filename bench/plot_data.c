@@ -14,8 +14,9 @@
 /* What makes another problem of a record. */
 static const struct {
     const char *path, *format;
-} facts[PLOT_FACTS] = {
-    {"config.steps", ", %g steps"}, {"config.cfg_scale", ", cfg scale %g"}, {"config.frames", ", %g frames"}};
+} facts[PLOT_FACTS] = {[PLOT_STEPS] = {"config.steps", ", %g steps"},
+                       [PLOT_CFG_SCALE] = {"config.cfg_scale", ", cfg scale %g"},
+                       [PLOT_FRAMES] = {"config.frames", ", %g frames"}};
 
 static void panel_of(const cJSON *record, const struct plot_context *context, char out[PLOT_TEXT])
 {
@@ -51,7 +52,8 @@ enum status plot_data_add(struct plot_data *data, const cJSON *record, const str
     snprintf(point->strategy, PLOT_TEXT, "%s", strategy ? strategy : "?");
     panel_of(record, context, point->panel);
     point->panel_order = json_number(record, "config.latent.height") *
-                         json_number(record, "config.latent.width");
+                         json_number(record, "config.latent.width") *
+                         (context->varies[PLOT_FRAMES] ? json_number(record, "config.frames") : 1.0);
     *out = point;
     return OK;
 }
@@ -241,10 +243,12 @@ static struct plot_context look_around(const struct results *results)
 }
 
 enum status plot_data_collect(const struct figure *figure, const struct results *results,
-                              struct plot_data *out)
+                              const struct results *errors, struct plot_data *out)
 {
     *out = (struct plot_data){0};
-    const struct plot_context context = look_around(results);
+    struct plot_context context = look_around(results);
+    context.errors = errors;
+    context.varies[PLOT_FRAMES] = context.varies[PLOT_FRAMES] && !figure->is_over_frames;
     for (size_t i = 0; i < results->count; i++) {
         if (is_ok(results->records[i]))
             TRY(figure->add(results->records[i], &context, out));
@@ -385,5 +389,6 @@ void plot_data_write_variables(FILE *out, const struct plot_data *data, bool has
     fprintf(out, "]\n");
     if (has_categories)
         write_tics(out, data);
+    fprintf(out, "exact_at = %.10g\n", data->exact_at);
     plot_left_out_write(out, data);
 }

@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { PLOT_TEXT = 96, PLOT_FACTS = 3 };
+enum plot_fact { PLOT_STEPS, PLOT_CFG_SCALE, PLOT_FRAMES, PLOT_FACTS };
+enum { PLOT_TEXT = 96 };
 
 /* One point of a series in a panel. Points with the same panel, series, key and tag become one: the
  * median of x and y, and the range of y. */
@@ -17,18 +18,21 @@ struct plot_point {
     double panel_order, key, x, y;
     double low, high;                 /* the range that is drawn; equal to y: none */
     double left, right;               /* of bars */
-    bool is_simulated;
+    bool is_simulated, is_exact;      /* is_exact: its error is rounding (figures that show errors) */
 };
 
 /* The points of a figure, and how many records it leaves out for which reason. */
 struct plot_data {
     struct plot_point *points;
-    size_t count, failed, oversubscribed, exact, lonely, unknown;
+    size_t count, failed, oversubscribed, exact, lonely, unknown, unmatched;
+    double exact_at;           /* y at which exact points are drawn; 0: at their own */
+    char errors_of[PLOT_TEXT]; /* whose errors simulated points have; "": nobody's */
 };
 
 /* What a figure may look at besides the record. */
 struct plot_context {
     const struct results *results;
+    const struct results *errors; /* of real runs, for simulated points; NULL: none */
     double most_gpus; /* of the records that are ok */
     bool has_many_models;
     bool varies[PLOT_FACTS]; /* steps, cfg scale, frames: then they stand above the panels */
@@ -43,6 +47,7 @@ struct figure {
     enum status (*mark)(const cJSON *record, const struct plot_context *, struct plot_data *);
     /* OPTIONAL: places the merged points, sorted by panel, series, key. Default: as they are. */
     enum status (*finish)(struct plot_data *);
+    bool is_over_frames; /* frames are its x: they do not make panels */
     bool has_categories; /* its points are bars with finish'd places: tics are their tags */
 };
 
@@ -53,10 +58,10 @@ extern const struct figure plot_figures[];
  * is not finite. */
 enum status plot_data_add(struct plot_data *, const cJSON *record, const struct plot_context *,
                           const char *series, double x, double y, struct plot_point **out) WARN_UNUSED;
-/* Points of all records; see struct plot_point for how they are merged (marks are not). Free with plot_data_free in every
- * case. */
-enum status plot_data_collect(const struct figure *, const struct results *, struct plot_data *out)
-    WARN_UNUSED;
+/* Points of all records; see struct plot_point for how they are merged (marks are not). errors: of real runs,
+ * for figures that show one; or NULL. Free with plot_data_free in every case. */
+enum status plot_data_collect(const struct figure *, const struct results *, const struct results *errors,
+                              struct plot_data *out) WARN_UNUSED;
 void plot_data_free(struct plot_data *);
 /* Whether there is more than marks. */
 bool plot_data_has_values(const struct plot_data *);

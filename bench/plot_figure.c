@@ -66,7 +66,7 @@ enum status plot_figure_make(const struct figure *figure, const struct results *
                              const struct plot_request *request, bool *drawn)
 {
     struct plot_data data;
-    enum status status = plot_data_collect(figure, results, &data);
+    enum status status = plot_data_collect(figure, results, request->errors, &data);
     *drawn = status == OK && plot_data_has_values(&data);
     if (*drawn)
         status = plot_figure_write(figure->name, &data, figure->has_categories, request);

@@ -8,6 +8,7 @@ struct plot_request {
     const char *folder;  /* exists */
     const char *formats; /* "svg,pdf" */
     const char *page;    /* "auto", "single", "double": see plots/style.gp */
+    const struct results *errors; /* of real runs, for simulated points; NULL: none */
     bool is_silent;      /* does not print the paths of the figures */
 };
 

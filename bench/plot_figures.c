@@ -1,6 +1,8 @@
 /* The figures: which points a record gives. Names that end in ", simulated" come from device sim. */
 #include "bench/plot_left_out.h"
 
+#include "bench/plot_pareto.h"
+#include "bench/plot_video.h"
 #include "bench/summary.h"
 
 #include <math.h>
@@ -11,16 +13,6 @@ static bool is_text(const cJSON *record, const char *path, const char *text)
 {
     const char *value = json_text(record, path);
     return value && strcmp(value, text) == 0;
-}
-
-static bool is_oversubscribed(const cJSON *record)
-{
-    return cJSON_IsTrue(json_at(record, "latency_us.oversubscribed"));
-}
-
-static bool is_exact(const cJSON *record)
-{
-    return json_number(record, "error.rel_l2") <= 5.0 * json_number(record, "error.noise_floor");
 }
 
 /* ---- lines ---- */
@@ -66,7 +58,7 @@ static enum status add_steps(const cJSON *record, const struct plot_context *con
         return OK;
     if (plot_left_out_unknown(data, json_number(record, "error.rel_l2")))
         return OK;
-    if (is_exact(record)) {
+    if (summary_is_exact(record)) {
         data->exact++;
         return OK;
     }
@@ -107,7 +99,7 @@ static enum status add_efficiency(const cJSON *record, const struct plot_context
 {
     char series[PLOT_TEXT];
     struct plot_point *point;
-    if (is_oversubscribed(record)) {
+    if (summary_is_oversubscribed(record)) {
         data->oversubscribed++;
         return OK;
     }
@@ -123,71 +115,6 @@ static enum status add_efficiency(const cJSON *record, const struct plot_context
 static enum status settle(struct plot_data *data)
 {
     plot_left_out_settle(data);
-    return OK;
-}
-
-/* ---- latency against error ---- */
-
-static enum status add_pareto(const cJSON *record, const struct plot_context *context,
-                              struct plot_data *data)
-{
-    char series[PLOT_TEXT];
-    struct plot_point *point;
-    if (is_oversubscribed(record)) {
-        data->oversubscribed++;
-        return OK;
-    }
-    double error = json_number(record, "error.rel_l2");
-    if (plot_left_out_unknown(data, error) ||
-        plot_left_out_unknown(data, json_number(record, "latency_us.median")))
-        return OK;
-    /* What is exact stands at its noise floor: a logarithm has no 0. */
-    error = fmax(error, json_number(record, "error.noise_floor"));
-    if (!(error > 0.0)) {
-        data->exact++;
-        return OK;
-    }
-    summary_variant(record, "warmup_steps", series, sizeof series);
-    TRY(plot_data_add(data, record, context, series, json_number(record, "latency_us.median") / 1e3, error,
-                      &point));
-    if (point) {
-        point->key = json_number(record, "config.gpus");
-        snprintf(point->tag, PLOT_TEXT, "%.0f", point->key);
-    }
-    return OK;
-}
-
-static bool is_dominated(const struct plot_data *data, size_t count, const struct plot_point *point)
-{
-    for (size_t i = 0; i < count; i++) {
-        const struct plot_point *other = &data->points[i];
-        if (strcmp(other->panel, point->panel) == 0 && other->x <= point->x && other->y <= point->y &&
-            (other->x < point->x || other->y < point->y))
-            return true;
-    }
-    return false;
-}
-
-/* A series of the points that no other beats in both, sorted by latency. */
-static enum status add_front(struct plot_data *data)
-{
-    size_t count = data->count;
-    struct plot_point *grown = realloc(data->points, 2 * count * sizeof *grown);
-    if (!grown)
-        return FAIL(ERR_MEMORY, "no memory for %zu points of a figure", 2 * count);
-    data->points = grown;
-    for (size_t i = 0; i < count; i++) {
-        if (is_dominated(data, count, &grown[i]))
-            continue;
-        struct plot_point *front = &grown[data->count++];
-        *front = grown[i];
-        snprintf(front->series, PLOT_TEXT, "not beaten in both");
-        snprintf(front->strategy, PLOT_TEXT, "front");
-        front->tag[0] = '\0';
-        front->key = front->x;
-        front->low = front->high = front->y;
-    }
-    plot_data_sort(data);
     return OK;
 }
 
@@ -211,7 +138,7 @@ static enum status add_latency(const cJSON *record, const struct plot_context *c
 {
     char series[PLOT_TEXT];
     struct plot_point *point;
-    if (is_oversubscribed(record)) {
+    if (summary_is_oversubscribed(record)) {
         data->oversubscribed++;
         return OK;
     }
@@ -338,7 +265,13 @@ const struct figure plot_figures[] = {
      .summary = "what the bytes sent per step are, at the largest number of ranks"},
     {.name = "memory-by-purpose", .add = add_purposes, .finish = place_stacked, .has_categories = true,
      .summary = "what the rank that holds most holds, at the largest number of ranks"},
-    {.name = "pareto", .add = add_pareto, .finish = add_front,
+    {.name = "pareto", .add = plot_pareto_add, .finish = plot_pareto_finish,
      .summary = "latency against error, and which points no other beats in both"},
+    {.name = "pair-bytes-vs-gpus", .add = plot_video_pair_bytes, .mark = plot_video_mark, .finish = settle,
+     .summary = "bytes a rank sends per pair of blocks of a video model, over the number of ranks"},
+    {.name = "pair-bytes-vs-frames", .add = plot_video_frames_bytes, .is_over_frames = true,
+     .summary = "the same over the number of frames, at the largest number of ranks"},
+    {.name = "latency-vs-frames", .add = plot_video_frames_latency, .is_over_frames = true,
+     .summary = "latency of a video over its frames, at the largest number of ranks"},
     {.name = NULL},
 };

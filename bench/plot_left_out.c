@@ -90,11 +90,14 @@ void plot_left_out_write(FILE *out, const struct plot_data *data)
         {data->oversubscribed, "more ranks than cores"},
         {data->exact, "exact, within 5 x the noise floor"},
         {data->lonely, "no point of one rank to compare with"},
+        {data->unmatched, "no real run of as many ranks and steps to take the error from"},
         {data->unknown, "not measured, or not finite"},
         {data->failed, "refused or failed"},
     };
     size_t lines = 0;
     fprintf(out, "note = \"");
+    if (data->errors_of[0])
+        lines += (size_t)(fprintf(out, "Latency: predicted. Error: of real runs of %s.", data->errors_of) > 0);
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (reasons[i].count > 0)
             fprintf(out, "%s%zu left out: %s", lines++ ? "\\n" : "", reasons[i].count, reasons[i].why);

@@ -62,6 +62,16 @@ bool summary_is_simulated(const cJSON *record)
     return device && strcmp(device, "sim") == 0;
 }
 
+bool summary_is_exact(const cJSON *record)
+{
+    return json_number(record, "error.rel_l2") <= 5.0 * json_number(record, "error.noise_floor");
+}
+
+bool summary_is_oversubscribed(const cJSON *record)
+{
+    return cJSON_IsTrue(json_at(record, "latency_us.oversubscribed"));
+}
+
 static bool is_ok(const cJSON *record)
 {
     const char *status = json_text(record, "status");
@@ -146,7 +156,7 @@ static struct summary_value value_of(const struct summary_row *rows, size_t n, c
 static bool any_oversubscribed(const struct summary_row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (cJSON_IsTrue(json_at(rows[i].record, "latency_us.oversubscribed")))
+        if (summary_is_oversubscribed(rows[i].record))
             return true;
     return false;
 }

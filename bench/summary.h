@@ -41,5 +41,9 @@ void summary_variant(const cJSON *record, const char *without, char *out, size_t
 const char *summary_model(const cJSON *record);
 /* Of device sim: the time is a model's, not a clock's. */
 bool summary_is_simulated(const cJSON *record);
+/* Its error is within 5 x the noise floor. */
+bool summary_is_exact(const cJSON *record);
+/* More ranks than cores: the latency says nothing about the strategy. */
+bool summary_is_oversubscribed(const cJSON *record);
 
 #endif

@@ -3,9 +3,10 @@
 `Study(folder)` reads the committed records; `numbers()` gives every number that docs/stale-tp.md prints, by
 name; `series()` gives the data of its figures.
 """
-import json
 import os
 import statistics
+
+import records
 
 STEPS, HALVES = 20, 24  # of an image of the study; half blocks of dit-fashion
 FRESH = dict(warmup_steps=1, staleness=1, refresh=0, stale_mode="all", stale_transport="allreduce",
@@ -72,11 +73,6 @@ PARETO = [
 ]
 
 
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
-
-
 def median(values):
     return statistics.median(values)
 
@@ -121,10 +117,10 @@ def shares(method, element_bytes=4):
 
 class Study:
     def __init__(self, folder):
-        self.points = read(os.path.join(folder, "points.jsonl"))
-        self.scale = read(os.path.join(folder, "scale.jsonl"))
-        self.sim = read(os.path.join(folder, "sim.jsonl"))
-        self.delay = read(os.path.join(folder, "delay.jsonl"))
+        self.points = records.read(os.path.join(folder, "points.jsonl"))
+        self.scale = records.read(os.path.join(folder, "scale.jsonl"))
+        self.sim = records.read(os.path.join(folder, "sim.jsonl"))
+        self.delay = records.read(os.path.join(folder, "delay.jsonl"))
         bad = [r for r in self.points + self.scale + self.sim + self.delay if r["status"] != "ok"]
         assert not bad, bad[0]["reason"]
 

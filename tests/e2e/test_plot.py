@@ -151,6 +151,54 @@ def nothing_is_left_out_silently(folder):
     assert errors and min(errors) > 1e-3, "an unknown error is drawn as an exact one"
 
 
+def simulated_points_take_real_errors(folder):
+    """A simulated point has the error of the real run that went the same way; one without such a run is counted
+    beneath the figure."""
+    real, out, figures = results(folder), os.path.join(folder, "s.jsonl"), os.path.join(folder, "figures")
+    done = bench("sweep", "--model", "dit-s-2", "--device", "sim", "--platform", "h100-nvlink", "--dtype",
+                 "bf16", "--resolution", "256", "--steps", "4", "--strategy", "tp,tp-stale", "--gpus", "2,4",
+                 "--warmup-steps", "2", "-o", out)
+    assert done.returncode == 0, done.stderr
+    done = bench("plot", out, "-o", figures, "--figure", "pareto")
+    assert done.returncode == 2 and "no points" in done.stderr, done.stderr
+    done = bench("plot", out, "--errors", real, "-o", figures, "--figure", "pareto", "--format", "svg")
+    assert done.returncode == 0, done.stderr
+    stale = sorted(r["error"]["rel_l2"] for r in harness.read(real) if r["config"]["strategy"] == "tp-stale" and
+                   (r["config"]["gpus"], r["config"]["staleness"], r["config"]["stale_mode"]) == (2, 1, "all"))
+    median = (stale[(len(stale) - 1) // 2] + stale[len(stale) // 2]) / 2
+    rows = rows_of(figures, "pareto")
+    panel = "256 pixels, h100-nvlink"
+    assert [row[6] for row in rows[panel, "tp-stale all s=1 bf16, simulated"]] == ["2"]
+    assert abs(rows[panel, "tp-stale all s=1 bf16, simulated"][0][1] / median - 1) < 1e-6
+    assert abs(rows[panel, "tp bf16, simulated"][0][1] / (median / 10) - 1) < 1e-6, "exact is not below"
+    with open(os.path.join(figures, "pareto.svg"), encoding="utf-8") as file:
+        svg = file.read()
+    for part in ("exact", "Latency: predicted. Error: of real runs of", "2 left out: no real run"):
+        assert part in svg, part
+
+
+def video_figures(folder):
+    """Bytes a pair of blocks: DSP's table, 2(A/N)(N-1)/N, at any number of frames."""
+    out, figures = os.path.join(folder, "v.jsonl"), os.path.join(folder, "figures")
+    done = bench("sweep", "--model", "bench-video", "--device", "sim", "--platform", "h100-nvlink", "--dtype",
+                 "bf16", "--resolution", "16", "--frames", "8,16", "--steps", "2", "--strategy", "tp,dsp",
+                 "--gpus", "2,4", "-o", out)
+    assert done.returncode == 0, done.stderr
+    done = bench("plot", out, "-o", figures, "--format", "svg")
+    assert done.returncode == 0, done.stderr
+    hidden = 2 * 64 * 128 / 2**20 # MiB a frame
+    for frames in (8, 16):
+        for ranks, mib, *_ in rows_of(figures, "pair-bytes-vs-gpus")[
+                f"16 pixels, {frames} frames, h100-nvlink", "dsp bf16, simulated"]:
+            assert abs(mib - 2 * frames * hidden / ranks * (ranks - 1) / ranks) < 1e-9
+    rows = rows_of(figures, "pair-bytes-vs-frames")["16 pixels, h100-nvlink", "tp bf16, 4 ranks, simulated"]
+    assert [(row[0], round(row[1], 9)) for row in rows] == [(f, 8 * f * hidden * 3 / 4) for f in (8, 16)], rows
+    records = {r["config"]["frames"]: r["latency_us"]["median"] / 1e3 for r in harness.read(out)
+               if (r["config"]["strategy"], r["config"]["gpus"]) == ("dsp", 4)}
+    rows = rows_of(figures, "latency-vs-frames")["16 pixels, h100-nvlink", "dsp bf16, 4 ranks, simulated"]
+    assert {row[0]: round(row[1], 6) for row in rows} == {f: round(ms, 6) for f, ms in records.items()}
+
+
 def simulated_points_say_so(folder):
     out, figures = os.path.join(folder, "s.jsonl"), os.path.join(folder, "figures")
     done = bench("sweep", "--model", "dit-s-2", "--device", "sim", "--platform", "h100-nvlink", "--dtype",
@@ -249,5 +297,6 @@ def bad_requests(folder):
 
 
 harness.main([every_figure, data_are_the_records, figures_are_remade_by_gnuplot_alone,
-              filters_and_notes, stacks_add_up, nothing_beats_the_front, nothing_is_left_out_silently, simulated_points_say_so,
-              timeline_of_a_trace, widths_for_papers, gnuplot_missing_or_failing, bad_requests])
+              filters_and_notes, stacks_add_up, nothing_beats_the_front, nothing_is_left_out_silently,
+              simulated_points_say_so, simulated_points_take_real_errors, video_figures, timeline_of_a_trace,
+              widths_for_papers, gnuplot_missing_or_failing, bad_requests])
