@@ -304,13 +304,10 @@ enum status device_add_rows(struct device *d, const struct add_rows_call *call)
     return span_end(d, &span);
 }
 
-static enum status check_code(const struct device *d, const struct code_call *call)
+static void check_code(const struct code_call *call)
 {
     ASSERT(is_given(call->base) && is_given(call->codes));
     ASSERT(call->bits >= 2 && call->bits <= 8);
-    return d->ops->encode != NULL && d->ops->decode != NULL
-               ? OK
-               : FAIL(ERR_UNSUPPORTED, "device %s has no codes of changes", d->ops->name);
 }
 
 enum status device_encode(struct device *d, const struct code_call *call)
@@ -318,7 +315,7 @@ enum status device_encode(struct device *d, const struct code_call *call)
     if (call->rows == 0 || call->width == 0 || is_skipped(d))
         return OK;
     ASSERT(is_given(call->x));
-    TRY(check_code(d, call));
+    check_code(call);
     struct span span;
     TRY(span_begin(d, "encode", &span));
     TRY(d->ops->encode(d, call));
@@ -330,7 +327,7 @@ enum status device_decode(struct device *d, const struct code_call *call)
     if (call->rows == 0 || call->width == 0 || is_skipped(d))
         return OK;
     ASSERT_CMP(call->parts, >=, 1);
-    TRY(check_code(d, call));
+    check_code(call);
     struct span span;
     TRY(span_begin(d, "decode", &span));
     TRY(d->ops->decode(d, call));

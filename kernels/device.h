@@ -185,7 +185,6 @@ struct device_ops {
     enum status (*guide)(struct device *, const struct guide_call *);
     enum status (*ddim)(struct device *, const struct ddim_call *);
     enum status (*add_rows)(struct device *, const struct add_rows_call *);
-    /* OPTIONAL, both or neither; without them the wrappers return ERR_UNSUPPORTED. */
     enum status (*encode)(struct device *, const struct code_call *);
     enum status (*decode)(struct device *, const struct code_call *);
     /* dst = silu(src), T [n]; dst == src allowed. */

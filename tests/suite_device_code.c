@@ -10,14 +10,6 @@
 
 #include "tests/device_rig.h"
 
-/* Devices whose plug-in brings no codes are passed over: both operations or neither. */
-static bool has_codes(struct rig *rig)
-{
-    if ((rig->ops->encode == NULL) != (rig->ops->decode == NULL))
-        rig_fail(rig, "one of encode and decode is missing");
-    return rig->ops->encode != NULL;
-}
-
 static struct devmem alloc_words(struct rig *rig, size_t words)
 {
     struct devmem codes;
@@ -59,15 +51,13 @@ static void expect_words(struct rig *rig, int bits, const uint32_t *words, size_
 /* q = 7, step 1 (3f800000): levels 7 -7 1 0 -3 are codes e 0 8 7 4. */
 static void check_four_bits(struct rig *rig)
 {
-    if (has_codes(rig))
-        expect_words(rig, 4, (const uint32_t[]){0x3f800000, 0x4780e}, 2);
+    expect_words(rig, 4, (const uint32_t[]){0x3f800000, 0x4780e}, 2);
 }
 
 /* q = 1, step 7 (40e00000): levels 1 -1 0 0 0 are codes 2 0 1 1 1. */
 static void check_two_bits(struct rig *rig)
 {
-    if (has_codes(rig))
-        expect_words(rig, 2, (const uint32_t[]){0x40e00000, 0x152}, 2);
+    expect_words(rig, 2, (const uint32_t[]){0x40e00000, 0x152}, 2);
 }
 
 /* ---- random ---- */
@@ -100,8 +90,6 @@ static void check_group(struct rig *rig, const struct buffer *x, const struct bu
 
 static void check_random(struct rig *rig)
 {
-    if (!has_codes(rig))
-        return;
     struct code_call call = {.rows = rig_size(rig, 9),
                              .width = rig_size(rig, 300),
                              .parts = 1,
@@ -143,8 +131,6 @@ static void check_random(struct rig *rig)
 /* Three parts at once are three decodings in that order, to the bit. */
 static void check_parts(struct rig *rig)
 {
-    if (!has_codes(rig))
-        return;
     struct code_call call = {.rows = 3, .width = 130, .parts = 1, .bits = 5, .dtype = rig->dtype};
     size_t n = call.rows * call.width, words = call.rows * device_code_words(call.width, call.bits);
     struct buffer *x = rig_buffer(rig, "x", rig->dtype, 3 * n, 1);
@@ -176,8 +162,6 @@ static void check_parts(struct rig *rig)
 /* A change of nothing, and changes among the smallest numbers, whose step is inexact. */
 static void check_tiny_changes(struct rig *rig)
 {
-    if (!has_codes(rig))
-        return;
     struct code_call call = {.rows = 1, .width = 4, .parts = 1, .bits = 4, .dtype = rig->dtype};
     struct buffer *x = rig_buffer(rig, "x", rig->dtype, 4, 0);
     struct buffer *base = rig_buffer(rig, "base", DTYPE_FP32, 4, 0);

@@ -21,6 +21,9 @@
 /* docs/measuring.md: relative L2 of the final latent in fp32. */
 #define FP32_TOLERANCE 5e-6
 
+#define IMAGE "model=tests/models/tiny.safetensors resolution=8 steps=3"
+#define CODED IMAGE " strategy=tp-stale stale-mode=coded gpus=2"
+
 static const char *const transports[] = {"local", "nccl"};
 enum { TRANSPORTS = sizeof transports / sizeof *transports };
 
@@ -38,7 +41,7 @@ static bool is_wanted(const char *transport)
 static const char *image(void)
 {
     return is_small() ? "model=tests/models/tiny-sigma.safetensors resolution=8 steps=1"
-                      : "model=tests/models/tiny.safetensors resolution=8 steps=3";
+                      : IMAGE;
 }
 
 static const char *video(void)
@@ -127,6 +130,35 @@ static void test_guidance_in_two_groups(void **state)
     for (int t = 0; t < TRANSPORTS; t++)
         if (is_wanted(transports[t]))
             expect_equal(problem, &reference, transports[t]);
+    run_point_free(&reference);
+}
+
+/* Codes round, and a last bit decides where to: not the dtype's tolerance, but far less than what the codes
+ * leave out. */
+static void check_coded(const char *transport, const struct run_point *reference, double left_out)
+{
+    char arguments[512];
+    struct run_point run;
+    snprintf(arguments, sizeof arguments, CODED " device=cuda transport=%s", transport);
+    run_well(&run, arguments);
+    double distance = run_point_distance_to(&run, reference);
+    if (!(distance <= 0.3 * left_out))
+        fail_msg("%s: relative L2 %g, and the codes leave out %g", arguments, distance, left_out);
+    run_point_free(&run);
+}
+
+static void test_coded_changes(void **state)
+{
+    (void)state;
+    struct run_point reference, exact;
+    run_well(&reference, CODED " device=ref transport=threads");
+    run_well(&exact, IMAGE " strategy=tp gpus=2 device=ref transport=threads");
+    double left_out = run_point_distance_to(&reference, &exact);
+    assert_true(left_out > 10 * FP32_TOLERANCE);
+    for (int t = 0; t < TRANSPORTS; t++)
+        if (is_wanted(transports[t]))
+            check_coded(transports[t], &reference, left_out);
+    run_point_free(&exact);
     run_point_free(&reference);
 }
 
@@ -272,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_strategies_on_two_ranks),
         cmocka_unit_test(test_strategies_on_four_ranks),
         cmocka_unit_test(test_guidance_in_two_groups),
+        cmocka_unit_test(test_coded_changes),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_16_bit_dtypes),
         cmocka_unit_test(test_a_failing_rank_ends_all),

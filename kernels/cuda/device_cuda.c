@@ -128,6 +128,18 @@ static enum status convert(struct device *d, enum dtype to, struct devmem dst, e
     return OK;
 }
 
+static enum status encode(struct device *d, const struct code_call *call)
+{
+    CUDA_TRY(kernel_encode(call, stream_of(d)));
+    return OK;
+}
+
+static enum status decode(struct device *d, const struct code_call *call)
+{
+    CUDA_TRY(kernel_decode(d->dtype, call, stream_of(d)));
+    return OK;
+}
+
 /* ---- the device ---- */
 
 /* The same for every call, so no smaller call wants more. */
@@ -192,5 +204,7 @@ const struct device_ops device_ops_cuda = {
     .silu = silu,
     .zero = zero,
     .convert = convert,
+    .encode = encode,
+    .decode = decode,
     .workspace_bytes = workspace_bytes,
 };

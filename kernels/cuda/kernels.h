@@ -32,6 +32,9 @@ cudaError_t kernel_add_rows(enum dtype, const struct add_rows_call *, cudaStream
 cudaError_t kernel_silu(enum dtype, struct devmem dst, struct devmem src, size_t n, cudaStream_t);
 cudaError_t kernel_convert(enum dtype to, struct devmem dst, enum dtype from, struct devmem src,
                            size_t n, cudaStream_t);
+/* encode reads x in call->dtype; decode writes y in the given dtype. */
+cudaError_t kernel_encode(const struct code_call *, cudaStream_t);
+cudaError_t kernel_decode(enum dtype, const struct code_call *, cudaStream_t);
 /* dst[i] = sum over p of parts[p * stride + i], fp32 sums in the order of p, rounded once: reductions of
  * transport `local`. */
 cudaError_t kernel_add_parts(enum dtype, void *dst, const void *parts, size_t n, int count,

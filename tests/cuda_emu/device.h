@@ -50,6 +50,18 @@ template <class T> T __shfl_xor_sync(unsigned mask, T value, int other)
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
+inline unsigned __float_as_uint(float x)
+{
+    unsigned bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+inline float __uint_as_float(unsigned bits)
+{
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
 inline float __expf(float x)
 {
     return expf(x);
