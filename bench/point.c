@@ -47,37 +47,43 @@ static enum status find_strategy(const struct option_set *o, struct point *point
     return FAIL(ERR_USAGE, "--strategy %s: no such strategy; known: %s", name, names);
 }
 
-static enum status find_device(const struct option_set *o, struct point *point)
+enum status point_find_device(const char *name, const struct device_ops **out)
 {
     char names[256];
-    const char *name = option_text(o, &point_opt_device);
-    if (!name[0] && (option_text(o, &point_opt_platform)[0] || point->platform.name[0]))
-        name = "sim";
     if (device_plugin_brings(name))
         TRY(device_plugin_load());
-    point->device = name[0] ? device_find(name) : device_list()[0];
-    if (point->device)
+    *out = name[0] ? device_find(name) : device_list()[0];
+    if (*out)
         return OK;
     NAME_LIST(device_list(), names);
     return FAIL(ERR_USAGE, "--device %s: no such device; known: %s", name, names);
 }
 
-static enum status find_transport(const struct option_set *o, struct point *point)
+enum status point_find_transport(const char *name, const struct device_ops *device,
+                                 const struct comm_ops **out)
 {
     char names[256];
-    const char *name = option_text(o, &point_opt_transport);
     const struct comm_ops *const *list = comm_transports();
-    for (; *list && !point->transport; list++)
-        if (name[0] ? !strcmp((*list)->name, name) : (*list)->memory == point->device->memory)
-            point->transport = *list;
+    *out = NULL;
+    for (; *list && !*out; list++)
+        if (name[0] ? !strcmp((*list)->name, name) : (*list)->memory == device->memory)
+            *out = *list;
     NAME_LIST(comm_transports(), names);
-    if (!point->transport)
+    if (!*out)
         return FAIL(ERR_USAGE, "--transport %s: no such transport for device %s; known: %s", name,
-                    point->device->name, names);
-    if (point->transport->memory != point->device->memory)
-        return FAIL(ERR_USAGE, "--transport %s cannot reach the memory of --device %s",
-                    point->transport->name, point->device->name);
+                    device->name, names);
+    if ((*out)->memory != device->memory)
+        return FAIL(ERR_USAGE, "--transport %s cannot reach the memory of --device %s", (*out)->name,
+                    device->name);
     return OK;
+}
+
+static enum status find_device(const struct option_set *o, struct point *point)
+{
+    const char *name = option_text(o, &point_opt_device);
+    if (!name[0] && (option_text(o, &point_opt_platform)[0] || point->platform.name[0]))
+        name = "sim";
+    return point_find_device(name, &point->device);
 }
 
 /* In virtual time every run of a point is the same: one is enough unless more are asked for. */
@@ -280,7 +286,7 @@ static enum status resolve(const struct option_set *options, struct point *point
     set_measuring(options, point);
     TRY(find_strategy(options, point));
     TRY(find_device(options, point));
-    TRY(find_transport(options, point));
+    TRY(point_find_transport(option_text(options, &point_opt_transport), point->device, &point->transport));
     TRY(find_platform(options, point));
     TRY(load_model(options, point));
     TRY(set_problem(options, point));

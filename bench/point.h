@@ -22,6 +22,13 @@ enum status point_options_init(struct option_set *set) WARN_UNUSED;
  * of case_id and not echoed) */
 bool point_uses(const struct option_set *set, const struct option *option);
 
+/* By name; "": the first device, the first transport that reaches the device's memory. Loads the plug-in
+ * where it brings the device. ERR_USAGE lists the known ones; ERR_UNSUPPORTED: the plug-in says what is
+ * missing. */
+enum status point_find_device(const char *name, const struct device_ops **out) WARN_UNUSED;
+enum status point_find_transport(const char *name, const struct device_ops *,
+                                 const struct comm_ops **out) WARN_UNUSED;
+
 struct point {
     const struct option_set *options; /* the caller's */
     const struct strategy *strategy;

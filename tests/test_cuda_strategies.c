@@ -3,6 +3,7 @@
  *
  * $DITTO_TEST_SMALL: one step of a model of 3 blocks, 16 tokens, 2 ranks (for sanitizers).
  * $DITTO_TEST_TRANSPORT: that one alone (one GPU cannot run nccl). */
+#include "bench/calibrate.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "kernels/device_plugin.h"
@@ -241,6 +242,32 @@ static void test_16_bit_dtypes(void **state)
     check_dtype("fp16", 4 * 0x1p-11);
 }
 
+/* ---- calibration ---- */
+
+static void check_calibration(const char *transport)
+{
+    struct calibration c = {.device = device_find("cuda"), .transport = comm_find(transport),
+                            .dtype = DTYPE_BF16, .tokens = 16, .hidden = 64};
+    struct platform p;
+    if (calibrate(&c, &p) != OK)
+        fail_msg("%s: %s", transport, status_first()->text);
+    const double figures[] = {p.gpu.peak_flops[DTYPE_BF16], p.gpu.gemm_ceiling, p.gpu.attention_ceiling,
+                              p.gpu.memory_bandwidth, p.gpu.launch_s, p.node.bus, p.node.latency_s};
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        if (!(figures[i] > 0 && isfinite(figures[i])))
+            fail_msg("%s: figure %zu is %g", transport, i, figures[i]);
+    assert_true(fmax(p.gpu.gemm_ceiling, p.gpu.attention_ceiling) == 1);
+    assert_true(p.gpu.peak_flops[DTYPE_FP32] == 0 && p.gpu.peak_flops[DTYPE_FP16] == 0);
+}
+
+static void test_calibration(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TRANSPORTS; t++)
+        if (is_wanted(transports[t]))
+            check_calibration(transports[t]);
+}
+
 /* ---- failures ---- */
 
 /* Rank 1 fails at its 5th call: all ranks return soon, with its reason. */
@@ -307,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_coded_changes),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_16_bit_dtypes),
+        cmocka_unit_test(test_calibration),
         cmocka_unit_test(test_a_failing_rank_ends_all),
         cmocka_unit_test(test_a_missing_rank_is_a_timeout),
         cmocka_unit_test(test_too_much_memory_is_oom),

@@ -1,6 +1,6 @@
 /* A platform calibrated on this machine predicts its own runs. Other work on the machine only makes runs
  * slower, so the fastest of several counts on both sides. */
-#include "bench/calibrate_host.h"
+#include "bench/calibrate.h"
 #include "bench/launch.h"
 #include "common/clock.h"
 #include "tests/run_point.h"
@@ -98,7 +98,9 @@ static void predicts_itself(void **state)
         double real = INFINITY, predicted = INFINITY;
         for (int i = 0; i < ATTEMPTS && !(real < WITHIN * predicted && predicted < WITHIN * real); i++) {
             struct platform p;
-            assert_int_equal(calibrate_host(device_list()[0], &p), OK);
+            struct calibration sizes = {.device = device_list()[0], .transport = comm_find("threads")};
+            calibrate_sizes(&sizes);
+            assert_int_equal(calibrate(&sizes, &p), OK);
             predicted = fmin(predicted, predicted_us(&p, cases[c].strategy, cases[c].gpus));
             real = fmin(real, measured_us(cases[c].strategy, cases[c].gpus));
         }
