@@ -2,6 +2,7 @@
 why, where namespaces are not permitted."""
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,12 +31,25 @@ def why_not():
     return done.stderr.strip() or "unshare fails" if done.returncode else None
 
 
+def end_host(sleeper):
+    """Ends all that runs there: mpirun's daemon waits for a link that is down."""
+    here = f"/proc/{sleeper.pid}/ns/net"
+    net = os.readlink(here)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if int(pid) != sleeper.pid and os.readlink(f"/proc/{pid}/ns/net") == net:
+                os.kill(int(pid), signal.SIGKILL)
+    sleeper.kill()
+    sleeper.wait()
+
+
 @contextlib.contextmanager
 def two_hosts():
     """Yields a function that gives words which run on host 0, and the process ids of both hosts."""
-    sleepers = []
+    sleepers, was = [], os.environ.get("TMPDIR")
     with tempfile.TemporaryDirectory(prefix="ditto-hosts.") as folder:
         try:
+            os.environ["TMPDIR"] = folder # for what mpirun and its daemons leave
             for name, address in HOSTS:
                 sleeper = subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c",
                                             f"hostname {name}; ip link set lo up; echo up; exec sleep 600"],
@@ -57,8 +71,10 @@ def two_hosts():
             yield agent, pids
         finally:
             for sleeper in sleepers:
-                sleeper.kill()
-                sleeper.wait()
+                end_host(sleeper)
+            del os.environ["TMPDIR"]
+            if was is not None:
+                os.environ["TMPDIR"] = was
 
 
 def launcher(agent):
@@ -114,6 +130,28 @@ def sweep_gives_the_outputs_of_one_host(folder):
     assert all(len(r["provenance"]["mpi"]["hosts"]) == 2 for r in harness.read(two))
 
 
+def exposed_us(agent, pids, strategy):
+    words = [*launcher(agent), "-n", 2, BENCH, "run", "--model",
+             os.path.join(harness.ROOT, "models/dit-fashion.safetensors"), "--resolution", 32, "--strategy", strategy,
+             "--repeat", 1, "--reference", "none"]
+    done = subprocess.run(on_first_host(pids, words), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return harness.parse(done.stdout)[0]["comm_exposed_us"]["max"]
+
+
+def transfers_progress_while_ranks_compute(folder):
+    """What stale steps send is there when it is waited for. The least of some tries: others use the cores too."""
+    synchronous, stale = [], []
+    with two_hosts() as (agent, pids):
+        for _ in range(5):
+            synchronous.append(exposed_us(agent, pids, "tp"))
+            stale.append(exposed_us(agent, pids, "tp-stale"))
+            if min(stale) < 0.3 * min(synchronous):
+                break
+    print(f"exposed: tp {min(synchronous):.0f} us, tp-stale {min(stale):.0f} us")
+    assert min(stale) < 0.3 * min(synchronous), (synchronous, stale)
+
+
 def cut_link_ends_in_time(folder):
     out = os.path.join(folder, "out.jsonl")
     with two_hosts() as (agent, pids):
@@ -141,4 +179,5 @@ if why_not():
     print("skipped: two hosts made of namespaces:", why_not())
     print("0 passed, 0 failed")
     sys.exit(77)
-harness.main([payload_crosses_the_link, sweep_gives_the_outputs_of_one_host, cut_link_ends_in_time])
+harness.main([payload_crosses_the_link, sweep_gives_the_outputs_of_one_host,
+              transfers_progress_while_ranks_compute, cut_link_ends_in_time])
