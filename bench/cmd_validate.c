@@ -3,6 +3,7 @@
 #include "bench/platform_file.h"
 #include "bench/plot_gnuplot.h"
 #include "bench/validate.h"
+#include "strategies/strategy.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -83,12 +84,23 @@ static const char *const use_text[] = {
     [VALIDATE_JUDGED] = "", [VALIDATE_FITTED] = "fitted", [VALIDATE_APART] = "apart",
     [VALIDATE_EXCLUDED] = "excluded", [VALIDATE_FAILED] = "no prediction"};
 
+/* Those that are the strategy's own; the others are the same for all rows as a rule. */
+static void print_settings(const struct published_row *row)
+{
+    const struct strategy *strategy = strategy_find(row->strategy);
+    for (int i = 0; i < row->setting_count; i++)
+        for (const struct option *const *o = strategy ? strategy->options : NULL; o && *o; o++)
+            if (strcmp((*o)->name, row->settings[i].name) == 0)
+                printf(" %s=%s", row->settings[i].name, row->settings[i].text);
+}
+
 static void print_note(const struct validate_row *r)
 {
     const struct published_row *row = r->row;
     printf("  %s", use_text[r->use]);
     if (row->exclude[0] || row->apart[0])
         printf(": %s", row->exclude[0] ? row->exclude : row->apart);
+    print_settings(row);
     if (r->emulated.patches > 0)
         printf(" best of 2 to 32: M=%d", r->emulated.patches);
     if (r->suspect[0])
@@ -117,11 +129,17 @@ static void print_rows(const struct job *job, const char *platform)
 
 static void print_score(const char *what, const struct validate_score *s)
 {
-    printf("%s: %d rows at %d px and up: median |ratio-1| %.1f%%, without pipefusion (%d rows) %.1f%%; "
-           "worst factor %.2f; %d of %d pairs in the published order (%.0f%%)\n",
-           what, s->rows, FIT_FROM_RESOLUTION, 100 * s->median_off, s->other_rows,
-           100 * s->median_off_other, s->worst, s->pairs_in_order, s->pairs,
-           s->pairs > 0 ? 100.0 * s->pairs_in_order / s->pairs : NAN);
+    printf("%s: %d rows at %d px and up", what, s->rows, FIT_FROM_RESOLUTION);
+    if (s->rows > 0)
+        printf(": median |ratio-1| %.1f%%", 100 * s->median_off);
+    if (s->other_rows > 0)
+        printf(", without pipefusion (%d rows) %.1f%%", s->other_rows, 100 * s->median_off_other);
+    if (s->rows > 0)
+        printf("; worst factor %.2f", s->worst);
+    if (s->pairs > 0)
+        printf("; %d of %d pairs in the published order (%.0f%%)", s->pairs_in_order, s->pairs,
+               100.0 * s->pairs_in_order / s->pairs);
+    putchar('\n');
 }
 
 /* ---- the figure ---- */

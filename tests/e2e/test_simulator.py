@@ -116,7 +116,9 @@ def rows_of_other_platforms(folder):
     done = validate(rows)
     assert done.returncode == 0, done.stderr
     assert "apart: a reason" in done.stdout and "excluded: another" in done.stdout
-    assert re.search(r": 2 rows at", done.stdout), done.stdout
+    assert re.search(r": 2 rows at", done.stdout) and " patches=4 " in done.stdout, done.stdout
+    done = validate([r for r in rows if r["strategy"] in ("serial", "tp")])
+    assert done.returncode == 0 and ": 0 rows at" in done.stdout and "nan" not in done.stdout, done.stdout
     done = validate(rows, platforms=[])
     assert done.returncode == 2 and "give --platform" in done.stderr
     assert validate(rows, "--platform", "l40-pcie", platforms=[]).returncode == 0
