@@ -54,15 +54,18 @@ static const struct variant variants[] = {
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
-/* A problem to solve with every strategy. */
+/* A problem to solve with every strategy; more frames than one are for video models. The first is for all. */
 struct shape {
-    const char *resolution, *steps, *cfg_scale, *dtype;
+    const char *resolution, *frames, *steps, *cfg_scale, *dtype;
     bool only_full;
 };
 static const struct shape shapes[] = {
-    {"8", "4", "1", "fp32", false},      {"4x12", "3", "1", "fp32", false},
-    {"6x10", "5", "1", "fp32", true},    {"8", "3", "2.5", "fp32", true},
-    {"16", "4", "1", "fp32", true},      {"8", "4", "1", "bf16", true},
+    {"8", "1", "4", "1", "fp32", false},   {"4x12", "1", "3", "1", "fp32", false},
+    {"8", "2", "3", "1", "fp32", false},   {"4x12", "5", "3", "1", "fp32", false},
+    {"6x10", "1", "5", "1", "fp32", true}, {"6x10", "7", "3", "1", "fp32", true},
+    {"8", "1", "3", "2.5", "fp32", true},  {"6x6", "8", "3", "2.5", "fp32", true},
+    {"16", "1", "4", "1", "fp32", true},   {"8", "1", "4", "1", "bf16", true},
+    {"8", "5", "4", "1", "bf16", true},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const struct {
@@ -77,11 +80,12 @@ struct row {
     const struct variant *variant;
     size_t runs, refused, failed;
     double worst; /* rel_l2 */
+    char refusal[200]; /* the first, with its ranks */
 };
 
 struct verify {
     struct option_set options;
-    bool is_full;
+    bool is_full, is_video;
     struct row *rows;
     size_t row_count, failed;
     const struct device_ops *device;
@@ -93,8 +97,8 @@ struct verify {
 
 static void complain(struct verify *v, struct row *row, const char *gpus, const char *what)
 {
-    printf("FAILED %s %s, device %s, %s px, %s, cfg %s, gpus %s: %s\n", row->strategy->name,
-           row->variant->name, v->device->name, v->shape->resolution, v->shape->dtype,
+    printf("FAILED %s %s, device %s, %s px, %s frames, %s, cfg %s, gpus %s: %s\n", row->strategy->name,
+           row->variant->name, v->device->name, v->shape->resolution, v->shape->frames, v->shape->dtype,
            v->shape->cfg_scale, gpus, what);
     row->failed++;
     v->failed++;
@@ -171,7 +175,7 @@ static enum status set_options(const struct verify *v, const struct row *row, co
     const char *const settings[][2] = {
         {"model", option_text(&v->options, &opt_model)}, {"device", v->device->name},
         {"strategy", row ? row->strategy->name : "serial"}, {"gpus", gpus},
-        {"resolution", v->shape->resolution}, {"steps", v->shape->steps},
+        {"resolution", v->shape->resolution}, {"frames", v->shape->frames}, {"steps", v->shape->steps},
         {"cfg-scale", v->shape->cfg_scale}, {"dtype", v->shape->dtype}, {"repeat", "1"},
         {"warmup-runs", "0"},
     };
@@ -185,6 +189,12 @@ static enum status set_options(const struct verify *v, const struct row *row, co
                           strcmp(value, "@steps") == 0 ? v->shape->steps : value));
     }
     return OK;
+}
+
+static void note_refusal(struct row *row, const char *gpus)
+{
+    if (row->refused++ == 0)
+        snprintf(row->refusal, sizeof row->refusal, "gpus %.8s: %.180s", gpus, status_first()->text);
 }
 
 static enum status verify_point(struct verify *v, struct row *row, const char *gpus)
@@ -203,7 +213,7 @@ static enum status verify_point(struct verify *v, struct row *row, const char *g
         check_bytes(v, row, gpus, &m);
         check_error(v, row, gpus, &m);
     } else if (status == ERR_UNSUPPORTED) {
-        row->refused++;
+        note_refusal(row, gpus);
         status_clear();
         status = OK;
     } else if (status != ERR_USAGE && status != ERR_IO && status != ERR_FORMAT) {
@@ -224,8 +234,10 @@ static enum status make_reference(struct verify *v)
     enum status status = set_options(v, NULL, "1", &options);
     if (status == OK)
         status = point_resolve(&options, &point);
-    if (status == OK)
+    if (status == OK) {
+        v->is_video = point.problem.shape->kind == MODEL_VIDEO;
         status = reference_serial(&point, NULL, NULL, &v->reference);
+    }
     point_close(&point);
     option_set_free(&options);
     return status;
@@ -252,18 +264,39 @@ static enum status verify_shape(struct verify *v)
     return status;
 }
 
+static const char *verdict(const struct row *row)
+{
+    if (row->failed > 0)
+        return "FAILED";
+    if (row->runs == 0)
+        return row->refused > 0 ? "refused" : "not run";
+    return row->strategy->freshness == FRESH || row->variant->is_exact
+               ? "ok: exact, bytes as claimed"
+               : "ok: bytes as claimed, error reported";
+}
+
+static void print_refusals(const struct verify *v)
+{
+    printf("\nwhy refused, the first of each\n");
+    for (size_t i = 0; i < v->row_count; i++)
+        if (v->rows[i].refused > 0)
+            printf("%-12s %-20s %s\n", v->rows[i].strategy->name, v->rows[i].variant->name,
+                   v->rows[i].refusal);
+}
+
 static void print_rows(const struct verify *v)
 {
+    size_t refused = 0;
     printf("\n%-8s %-12s %-20s %5s %8s %14s  %s\n", "device", "strategy", "variant", "runs", "refused",
            "worst rel. L2", "verdict");
     for (size_t i = 0; i < v->row_count; i++) {
         const struct row *row = &v->rows[i];
-        bool judged = row->strategy->freshness == FRESH || row->variant->is_exact;
+        refused += row->refused;
         printf("%-8s %-12s %-20s %5zu %8zu %14.2e  %s\n", v->device->name, row->strategy->name,
-               row->variant->name, row->runs, row->refused, row->worst,
-               row->failed ? "FAILED" : judged ? "ok: exact, bytes as claimed"
-                                               : "ok: bytes as claimed, error reported");
+               row->variant->name, row->runs, row->refused, row->worst, verdict(row));
     }
+    if (refused > 0)
+        print_refusals(v);
 }
 
 static enum status verify_device(struct verify *v)
@@ -274,7 +307,7 @@ static enum status verify_device(struct verify *v)
     }
     for (size_t s = 0; s < SHAPES; s++) {
         v->shape = &shapes[s];
-        if (v->is_full || !v->shape->only_full)
+        if ((v->is_full || !v->shape->only_full) && (v->is_video || strcmp(v->shape->frames, "1") == 0))
             TRY(verify_shape(v));
     }
     print_rows(v);
@@ -341,8 +374,10 @@ const struct command command_verify = {
         "whose warm-up covers every step, must equal serial within the dtype's tolerance; the bytes "
         "counted must equal the bytes claimed, for every rank, operation and kind, and what the "
         "transport itself counted; the memory that stale values hold must equal the claim. The error "
-        "of other stale runs is reported, never judged.",
-    .examples = "  bench verify\n  bench verify --full --strategy tp-stale --device ref\n",
+        "of other stale runs is reported, never judged. A refused combination is no failure; the first "
+        "reason of each row follows the table. A video model gets shapes with several frames.",
+    .examples = "  bench verify\n  bench verify --full --strategy tp-stale --device ref\n"
+                "  bench verify --model bench-video\n",
     .uses_ranks = true,
     .options = verify_options,
     .run = run,

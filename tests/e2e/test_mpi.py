@@ -14,6 +14,7 @@ from harness import BENCH, ROOT, bench, tensors
 
 MPIRUN = ["mpirun", "--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
 GOLDEN = os.path.join(ROOT, "tests/golden")
+VIDEO_MODEL = os.path.join(ROOT, "tests/models/tiny-video.safetensors")
 OPTIONS = ("steps", "class", "cfg_scale", "stale_mode", "warmup_steps", "staleness", "refresh", "patches",
            "stale_halves", "stale_blocks", "extrapolate")
 # Long enough to lose a process in the middle.
@@ -70,9 +71,48 @@ def golden_cases(folder):
     assert tried > 10, tried
 
 
+# Golden cases of serial, which every exact strategy reproduces: file, options, strategies.
+IMAGES, VIDEO = "serial,tp,tp-sp,ulysses,ring,usp,tsp", "serial,tp,tp-sp,ulysses,ring,dsp"
+EXACT = [("tiny-serial", ["--steps", 10, "--class", 2, "--resolution", 16], IMAGES),
+         ("tiny-wide", ["--steps", 5, "--class", 0, "--resolution", "12x20"], IMAGES),
+         ("video-t8", ["--steps", 5, "--class", 1, "--resolution", 16, "--frames", 8], VIDEO),
+         ("video-t5", ["--steps", 5, "--class", 4, "--resolution", "8x12", "--frames", 5], VIDEO)]
+RANKS = (1, 2, 3, 4)
+
+
+def swept(command, *words):
+    """(strategy, ranks) to record."""
+    done = command("sweep", *words)
+    assert done.returncode in (0, 1), done.stderr
+    with open(words[-1]) as file:
+        return {(r["config"]["strategy"], r["config"]["gpus"]): r for r in harness.parse(file.read())}
+
+
+def exact_strategies_equal_golden(folder):
+    """On 1 to 4 ranks, images and video, with the bytes of threads; what one refuses the other does."""
+    for name, options, strategies in EXACT:
+        golden = os.path.join(GOLDEN, name + ".safetensors")
+        words = ["--model", VIDEO_MODEL if "video" in name else harness.TINY, *options, "--init", golden,
+                 "--reference", golden, "--strategy", strategies, "--gpus", ",".join(map(str, RANKS)),
+                 "--device", "ref", "--repeat", 1, "--warmup-runs", 0, "-o"]
+        threads = swept(bench, *words, os.path.join(folder, name + ".threads"))
+        mpi = swept(lambda *w: mpirun(max(RANKS), *w), *words, os.path.join(folder, name + ".mpi"))
+        expected = {(s, n) for s in strategies.split(",") for n in RANKS if s != "serial" or n == 1}
+        refused = {p for p in mpi if mpi[p]["status"] == "unsupported"}
+        assert set(mpi) == set(threads) == expected and refused <= {("ulysses", 3)}, (set(mpi), refused)
+        for point, record in mpi.items():
+            assert record["status"] == threads[point]["status"], (name, point, record)
+            if point in refused:
+                continue
+            assert record["error"]["rel_l2"] < 5e-6, (name, point, record["error"])
+            for key in ("sent_bytes", "claimed_bytes", "moved_bytes", "kinds"):
+                assert record["comm"][key] == threads[point]["comm"][key], (name, point, key)
+
+
 def verify(folder):
-    done = mpirun(3, "verify", "--device", "ref", "--model", harness.TINY, timeout=600)
-    assert done.returncode == 0 and "FAILED" not in done.stdout, done.stdout + done.stderr
+    for model in (harness.TINY, VIDEO_MODEL):
+        done = mpirun(3, "verify", "--device", "ref", "--model", model, timeout=600)
+        assert done.returncode == 0 and "FAILED" not in done.stdout, done.stdout + done.stderr
 
 
 def pieces_are_put_together(folder):
@@ -255,8 +295,8 @@ def killed_job_is_completed_by_resume(folder):
     assert [r["status"] for r in harness.read(out)] == ["ok"] * 8
 
 
-harness.main([same_bits_and_bytes_as_threads, golden_cases, verify, pieces_are_put_together,
-              places_are_recorded, a_rank_holds_its_shard,
+harness.main([same_bits_and_bytes_as_threads, golden_cases, exact_strategies_equal_golden, verify,
+              pieces_are_put_together, places_are_recorded, a_rank_holds_its_shard,
               ranks_are_the_launchers, other_commands_need_no_mpi,
               sweeps_inside_and_outside_agree, killed_process_is_a_record, stopped_process_is_named,
               stopped_rank_0_is_named, stop_at_the_start_is_noticed,
