@@ -26,6 +26,8 @@ struct mpi_work {
 
 void mpi_engine_lock(void);
 void mpi_engine_unlock(void);
+/* Before each of many calls under one lock: the watchdog gives every call its own time. */
+void mpi_engine_next_call(void);
 void mpi_engine_add(struct mpi_work *);    /* with the lock held */
 void mpi_engine_remove(struct mpi_work *); /* with the lock held; nothing when it is not in the list */
 /* Takes the lock and advances everything once. */

@@ -7,8 +7,9 @@
 #include "common/clock.h"
 #include "common/fault.h"
 
-/* Bytes of one MPI message: counts are ints. */
-enum { PIECE = 1 << 30 };
+/* Bytes of one MPI message: counts are ints. Far fewer, because between processes of one machine the library
+ * copies a whole message in one call, which the watchdog must not take for a standstill. */
+enum { PIECE = 1 << 26 };
 /* How long a given-up receive that is being filled may take. */
 enum { GIVE_UP_NS = 200 * 1000 * 1000 };
 
@@ -55,6 +56,7 @@ enum status mpi_exchange_send(struct mpi_exchange *x, const void *data, size_t b
     for (size_t done = 0, most = piece_bytes(); done < bytes; done += most) {
         int piece = (int)(bytes - done < most ? bytes - done : most);
         TRY(make_room(x));
+        mpi_engine_next_call();
         TRY(posted(MPI_Isend((const char *)data + done, piece, MPI_BYTE, to, tag, mpi_engine_data(),
                              &x->requests[x->count])));
         x->peers[x->count++] = ~to;
@@ -67,6 +69,7 @@ enum status mpi_exchange_recv(struct mpi_exchange *x, void *data, size_t bytes, 
     for (size_t done = 0, most = piece_bytes(); done < bytes; done += most) {
         int piece = (int)(bytes - done < most ? bytes - done : most);
         TRY(make_room(x));
+        mpi_engine_next_call();
         TRY(posted(MPI_Irecv((char *)data + done, piece, MPI_BYTE, from, tag, mpi_engine_data(),
                              &x->requests[x->count])));
         x->peers[x->count++] = from;
@@ -79,6 +82,7 @@ enum status mpi_exchange_test(struct mpi_exchange *x, bool *ended, char why[200]
     size_t left = 0;
     for (size_t i = 0; i < x->count; i++) {
         int is_done = 0;
+        mpi_engine_next_call();
         int code = MPI_Test(&x->requests[i], &is_done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS) {
             describe(code, why);

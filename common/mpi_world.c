@@ -61,6 +61,11 @@ void mpi_engine_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
+void mpi_engine_next_call(void)
+{
+    enter_library();
+}
+
 void mpi_engine_add(struct mpi_work *work)
 {
     work->next = works;
