@@ -149,8 +149,10 @@ enum status sweep_child_run(const struct sweep_child_request *request, struct sw
         become_child(request, parent);
     setpgid(child, child);
     wait_for(child, request, out);
+    if (out->exit_code == EXIT_NO_START && request->is_launcher)
+        return FAIL(ERR_IO, "cannot start %s: is it installed and in PATH? --launcher names another",
+                    request->argv[0]);
     if (out->exit_code == EXIT_NO_START)
-        return FAIL(ERR_IO, "cannot start %s", request->is_launcher ? request->argv[0]
-                                                                    : "this program again as a child");
+        return FAIL(ERR_IO, "cannot start this program again as a child");
     return OK;
 }

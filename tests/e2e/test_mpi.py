@@ -169,6 +169,21 @@ def ranks_are_the_launchers(folder):
     assert done.returncode == 2 and "mpirun -n 2" in done.stderr and not done.stdout
 
 
+def bad_launchers_are_told(folder):
+    """One that starts no ranks is the point's failure, one that is not there the sweep's."""
+    words = ["sweep", *harness.SMALL, "--strategy", "tp", "--gpus", "2", "--transport", "mpi", "-o"]
+    done = bench(*words, os.path.join(folder, "a"), env={"PATH": folder})
+    assert done.returncode == 1 and "cannot start mpirun: is it" in done.stderr, done.stderr
+    done = bench(*words, os.path.join(folder, "b"), "--launcher", "mpirun -n 2")
+    assert done.returncode == 2 and "{n}" in done.stderr, done.stderr
+    for i, launcher in enumerate(("false {n}", "true {n}", "mpirun --no-such-option -n {n}")):
+        out = os.path.join(folder, str(i))
+        done = bench(*words, out, "--launcher", launcher)
+        record = harness.read(out)[0]
+        assert done.returncode == 1 and record["status"] == "error", record
+        assert "no record" in record["reason"], record["reason"]
+
+
 def other_commands_need_no_mpi(folder):
     """A library that cannot be initialised fails whoever tries."""
     broken = {"OMPI_MCA_pml": "none-such"}
@@ -297,7 +312,7 @@ def killed_job_is_completed_by_resume(folder):
 
 harness.main([same_bits_and_bytes_as_threads, golden_cases, exact_strategies_equal_golden, verify,
               pieces_are_put_together, places_are_recorded, a_rank_holds_its_shard,
-              ranks_are_the_launchers, other_commands_need_no_mpi,
+              ranks_are_the_launchers, bad_launchers_are_told, other_commands_need_no_mpi,
               sweeps_inside_and_outside_agree, killed_process_is_a_record, stopped_process_is_named,
               stopped_rank_0_is_named, stop_at_the_start_is_noticed,
               killed_job_is_completed_by_resume])
