@@ -135,7 +135,7 @@ static enum status judge_end(const struct sweep *sweep, const struct sweep_child
     enum status explained;
     if (end->is_launcher && explained_by_launcher(sweep, &explained, reason, size))
         return explained;
-    if (end->signal == SIGKILL) {
+    if (end->signal == SIGKILL && !end->is_launcher) { /* a launcher is small */
         snprintf(reason, size, "killed, most likely by the kernel for want of memory%s%s", separator,
                  message);
         return ERR_MEMORY;

@@ -239,9 +239,9 @@ def has_joined(pid):
     return False
 
 
-def start_and_wait_for_ranks(words, ranks, job, joined=True):
+def start_and_wait_for_ranks(words, ranks, job, joined=True, **env):
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=dict(os.environ, DITTO_E2E_JOB=job))
+                               env=dict(os.environ, DITTO_E2E_JOB=job, **env))
     deadline = time.monotonic() + 30
     found = {}
     while len(found) < ranks or (joined and not all(map(has_joined, found.values()))):
@@ -274,6 +274,23 @@ def killed_process_is_a_record(folder):
     record, took = lose_in_sweep(folder, 1, signal.SIGKILL)
     assert record["status"] == "error" and "rank 1" in record["reason"], record["reason"]
     assert took < 15, took
+
+
+def killed_launcher_is_a_record(folder):
+    """Its ranks end too."""
+    out, job = os.path.join(folder, "out.jsonl"), f"{os.getpid()}.launcher"
+    words = [BENCH, "sweep", *LONG, "--strategy", "tp", "--transport", "mpi", "--gpus", "2", "-o", out]
+    process, found = start_and_wait_for_ranks(words, 2, job, TMPDIR=folder) # where mpirun leaves its files
+    with open(f"/proc/{found[0]}/stat") as file:
+        launcher = int(file.read().rsplit(")", 1)[1].split()[1])
+    os.kill(launcher, signal.SIGKILL)
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 20
+    while children(job):
+        assert time.monotonic() < deadline, children(job)
+        time.sleep(0.1)
+    record = harness.read(out)[0]
+    assert record["status"] == "error" and "signal 9" in record["reason"], record["reason"]
 
 
 def stopped_process_is_named(folder):
@@ -313,6 +330,7 @@ def killed_job_is_completed_by_resume(folder):
 harness.main([same_bits_and_bytes_as_threads, golden_cases, exact_strategies_equal_golden, verify,
               pieces_are_put_together, places_are_recorded, a_rank_holds_its_shard,
               ranks_are_the_launchers, bad_launchers_are_told, other_commands_need_no_mpi,
-              sweeps_inside_and_outside_agree, killed_process_is_a_record, stopped_process_is_named,
+              sweeps_inside_and_outside_agree, killed_process_is_a_record,
+              killed_launcher_is_a_record, stopped_process_is_named,
               stopped_rank_0_is_named, stop_at_the_start_is_noticed,
               killed_job_is_completed_by_resume])
