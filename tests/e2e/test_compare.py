@@ -165,17 +165,23 @@ def in_turn(base, now, *words):
                  "--warmup-runs", "1", "--reference", "none", timeout=600)
 
 
+def in_a_round(most, what, base, now, code, part):
+    """Runs rounds of 15 samples each until one ends as it should: other work can hide what is there, and on a
+    quiet machine the first round is enough. A comparison that does not see it never passes."""
+    for number in range(1, most + 1):
+        done = in_turn(base, now, "--fail-on", "latency=15%")
+        assert done.stderr.count("] ok") == 30 and "1 points on both sides" in done.stdout, done.stdout + done.stderr
+        row = next(line for line in done.stdout.splitlines() if line.startswith("serial"))
+        print(f"       {what}, round {number}: {re.search(r'[0-9.]+ .[0-9., ]+]', row)[0]}")
+        if done.returncode == code and part in row:
+            return
+    raise AssertionError(f"{what}: not seen in {most} rounds of 15 samples\n{done.stdout}{done.stderr}")
+
+
 def builds_in_turn(folder):
-    """A build against itself is clean; 20% more time is caught at a limit of 15%. Where something else keeps
-    the machine so busy that the interval of a build against itself is wider than 6%, twice the time is."""
-    same = in_turn(harness.BENCH, harness.BENCH, "--fail-on", "latency=15%")
-    assert same.returncode == 0 and "1 points on both sides" in same.stdout, same.stdout + same.stderr
-    low, high = map(float, re.search(r"\[([\d.]+), ([\d.]+)\]", same.stdout).groups())
-    percent = 20 if high - low <= 0.06 else 100
-    print(f"       a build against itself: {low} to {high}; testing {percent}%")
-    done = in_turn(harness.BENCH, slow_bench(folder, percent), "--fail-on", "latency=15%")
-    assert done.returncode == 1 and "NEW slower !" in done.stdout, done.stdout + done.stderr
-    assert done.stderr.count("] ok") == 30
+    """A build against itself is clean; 20% more time is caught at a limit of 15%."""
+    in_a_round(3, "a build against itself", harness.BENCH, harness.BENCH, 0, "same")
+    in_a_round(6, "20% slower", harness.BENCH, slow_bench(folder, 20), 1, "NEW slower !")
 
 
 def programs_that_fail(folder):
