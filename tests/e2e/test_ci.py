@@ -16,7 +16,7 @@ def the_baseline_is_kept(folder):
                      timeout=600)
         assert done.returncode == 0, done.stderr
     records = harness.read(out)
-    assert len(records) == len(harness.read(BASELINE)) >= 30
+    assert len(records) == len(harness.read(BASELINE)) >= 45
     done = bench("compare", BASELINE, out, "--fail-on", LIMITS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(records)} points on both sides, 0 only in NEW, 0 lost" in done.stdout
@@ -37,6 +37,8 @@ def the_baseline_is_valid(folder):
     records = harness.read(BASELINE)
     assert all(record["status"] == "ok" for record in records)
     assert len({record["case_id"] for record in records}) == len(records)
+    known = {line.split()[0] for line in bench("list", "strategies").stdout.splitlines() if line[:1].isalpha()}
+    assert {r["config"]["strategy"] for r in records} == known
     for record in records:
         counted = record["comm"]
         assert counted["sent_bytes"] == counted["claimed_bytes"], record["case_id"]
