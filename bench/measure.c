@@ -305,6 +305,8 @@ static enum status gather_results(struct measure_job *job, struct rank_setup *se
     setup->result.memory = *rank->ledger;
     setup->result.process_peak_bytes = process_peak_bytes();
     rank->strategy->cost(rank->problem, rank->layout, rank->index, &setup->result.claim);
+    if (rank->index == 0)
+        job->out->attention = rank->device->attention;
     return team_gather(rank->team, 0, &setup->result, sizeof setup->result, job->out->ranks);
 }
 

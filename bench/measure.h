@@ -29,6 +29,7 @@ struct trace_event {
 struct measurement {
     int nranks, repeat, steps;
     bool is_oversubscribed;
+    const char *attention;         /* of rank 0's device: see struct device; static */
     struct rank_result *ranks;     /* nranks */
     double *latency_us;            /* repeat: max over ranks, from a synchronised start */
     double *per_step_us;           /* steps: medians over runs of the time between the ends of steps,

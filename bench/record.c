@@ -459,6 +459,9 @@ cJSON *record_build(const struct record_facts *facts)
         add_error(record, facts->error, facts->error_reason);
     }
     provenance_add(record, facts->argc, facts->argv, facts->start, facts->end);
+    if (facts->measurement && facts->measurement->attention)
+        json_add_text(cJSON_GetObjectItemCaseSensitive(record, "provenance"), "attention",
+                      facts->measurement->attention);
     if (launch_library() && point->transport && strcmp(point->transport->name, "mpi") == 0)
         add_processes(record, point, facts->measurement);
     return record;

@@ -208,6 +208,8 @@ struct device {
     struct meter *meter;     /* set by the owner; NULL in device tests */
     struct team *team;       /* for heartbeats; NULL in device tests */
     enum dtype dtype;
+    const char *attention;   /* OPTIONAL, static: what its attention calls were done by so far, where that
+                                depends on the machine; NULL: nothing to tell */
     bool splits_inner;       /* noise floor: every linear's k is split in two and accumulated */
     struct devmem workspace; /* device_reserve */
     size_t workspace_bytes;

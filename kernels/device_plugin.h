@@ -11,7 +11,7 @@
 #include "kernels/device.h"
 
 /* Raised whenever a struct changes that both sides use. The versions must be equal as well. */
-enum { DEVICE_PLUGIN_ABI = 1 };
+enum { DEVICE_PLUGIN_ABI = 2 };
 
 /* What the program lends to a plug-in: its functions of the same names. */
 struct ditto_host {

@@ -284,28 +284,32 @@ static void expect_injected_failure(const char *transport)
     run_point_free(&run);
 }
 
-/* Over `local` only: the emulated NCCL takes a rank that leaves an operation for a mismatch, and ends the
- * process. */
 static void test_a_failing_rank_ends_all(void **state)
 {
     (void)state;
-    if (is_wanted("local"))
-        expect_injected_failure("local");
+    for (int t = 0; t < TRANSPORTS; t++)
+        if (is_wanted(transports[t]))
+            expect_injected_failure(transports[t]);
 }
 
 /* Rank 1 stays away for longer than the deadline. */
+static void expect_timeout(const char *transport)
+{
+    struct run_point run;
+    assert_int_equal(fault_set(NULL, NULL, "1:5:6000", NULL), OK);
+    run_point(&run, "%s strategy=tp gpus=2 device=cuda transport=%s timeout=3", image(), transport);
+    assert_int_equal(fault_set(NULL, NULL, NULL, NULL), OK);
+    if (run.status != ERR_TIMEOUT)
+        fail_msg("%s: %s: %s", transport, status_name(run.status), run.failure.text);
+    run_point_free(&run);
+}
+
 static void test_a_missing_rank_is_a_timeout(void **state)
 {
     (void)state;
-    struct run_point run;
-    if (!is_wanted("local"))
-        return;
-    assert_int_equal(fault_set(NULL, NULL, "1:5:6000", NULL), OK);
-    run_point(&run, "%s strategy=tp gpus=2 device=cuda transport=local timeout=3", image());
-    assert_int_equal(fault_set(NULL, NULL, NULL, NULL), OK);
-    if (run.status != ERR_TIMEOUT)
-        fail_msg("%s: %s", status_name(run.status), run.failure.text);
-    run_point_free(&run);
+    for (int t = 0; t < TRANSPORTS; t++)
+        if (is_wanted(transports[t]))
+            expect_timeout(transports[t]);
 }
 
 static void test_too_much_memory_is_oom(void **state)

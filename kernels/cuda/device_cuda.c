@@ -36,12 +36,24 @@ static bool is_allowed(const struct cuda_attention *a)
     return only == NULL || a == &attention_tiles || strcmp(only, a->name) == 0;
 }
 
+static void note(struct device *d, const char *name)
+{
+    if (d->attention == NULL)
+        d->attention = name;
+    else if (d->attention != name)
+        d->attention = "cudnn,tiles"; /* by shape */
+}
+
 static enum status attention(struct device *device, const struct attention_call *call)
 {
     bool done = false;
-    for (size_t i = 0; i < ATTENTIONS && !done; i++)
-        if (is_allowed(attentions[i]))
-            TRY(attentions[i]->attend(device_cuda(device), call, &done));
+    for (size_t i = 0; i < ATTENTIONS && !done; i++) {
+        if (!is_allowed(attentions[i]))
+            continue;
+        TRY(attentions[i]->attend(device_cuda(device), call, &done));
+        if (done)
+            note(device, attentions[i]->name);
+    }
     return OK;
 }
 
