@@ -119,9 +119,12 @@ static void print_rows(const struct job *job, const char *platform)
         const struct published_row *row = &job->published.rows[i];
         if (strcmp(row->platform, platform) != 0)
             continue;
-        printf("%-14s %5d %6g %11.4g %11.4g %7.3f %15.3f", row->strategy, row->gpus, row->resolution,
-               row->seconds, r->emulated.seconds, r->emulated.seconds / row->seconds,
-               r->own.seconds / row->seconds);
+        printf("%-14s %5d %6g %11.4g ", row->strategy, row->gpus, row->resolution, row->seconds);
+        if (r->use == VALIDATE_FAILED)
+            printf("%11s %7s %15s", "-", "-", "-");
+        else
+            printf("%11.4g %7.3f %15.3f", r->emulated.seconds, r->emulated.seconds / row->seconds,
+                   r->own.seconds / row->seconds);
         print_note(r);
     }
     putchar('\n');

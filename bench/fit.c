@@ -2,6 +2,7 @@
 #include "bench/fit.h"
 
 #include "bench/predict.h"
+#include "common/log.h"
 
 #include <math.h>
 #include <string.h>
@@ -158,10 +159,16 @@ enum status fit_platform(struct platform *p, bool emulates, const struct publish
     const struct fit f = {.platform = p, .published = published, .emulates = emulates};
     double table = p->node.bus;
     *out = (struct fit_report){0};
-    for (size_t i = 0; i < published->count; i++)
-        out->rows += fit_uses(&published->rows[i], p->name);
+    int serial_rows = 0;
+    for (size_t i = 0; i < published->count; i++) {
+        const struct published_row *row = &published->rows[i];
+        out->rows += fit_uses(row, p->name);
+        serial_rows += fit_uses(row, p->name) && strcmp(row->strategy, "serial") == 0;
+    }
     if (out->rows == 0)
         return OK;
+    if (serial_rows == 0)
+        log_warn("%s: no serial row: tp rows alone do not tell computing from communicating; add one", p->name);
     TRY(fit_ceilings(&f));
     for (int round = 0; round < 2; round++) {
         TRY(fit_bus(&f, table, out));

@@ -17,7 +17,8 @@ struct fit_report {
 
 /* A row that takes part in the fit of `platform`. */
 bool fit_uses(const struct published_row *, const char *platform);
-/* Changes the platform's ceilings and bus; without usable rows it stays as it is. */
+/* Changes the platform's ceilings and bus; without usable rows it stays as it is; without a serial row it
+ * warns. */
 enum status fit_platform(struct platform *, bool emulates, const struct published *,
                          struct fit_report *out) WARN_UNUSED;
 

@@ -119,6 +119,10 @@ def rows_of_other_platforms(folder):
     assert re.search(r": 2 rows at", done.stdout) and " patches=4 " in done.stdout, done.stdout
     done = validate([r for r in rows if r["strategy"] in ("serial", "tp")])
     assert done.returncode == 0 and ": 0 rows at" in done.stdout and "nan" not in done.stdout, done.stdout
+    done = validate([dict(row, gpus=3), *rows])
+    assert "no prediction" in done.stdout and "nan" not in done.stdout and not done.stderr, done.stdout
+    done = validate(rows[1:])
+    assert done.returncode == 0 and "no serial row" in done.stderr, done.stderr
     done = validate(rows, platforms=[])
     assert done.returncode == 2 and "give --platform" in done.stderr
     assert validate(rows, "--platform", "l40-pcie", platforms=[]).returncode == 0
