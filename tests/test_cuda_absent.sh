@@ -27,7 +27,7 @@ if [ "$plugin" != none ]; then
     mkdir "$scratch/old" "$scratch/stub"
     export DITTO_CUDA_PLUGIN="$plugin"
     expect "no driver" "no NVIDIA driver on this machine"
-    ln -s "$old_driver" "$scratch/old/libcuda.so.1"
+    ln -s "$(realpath "$old_driver")" "$scratch/old/libcuda.so.1"
     LD_LIBRARY_PATH=$scratch/old:${LD_LIBRARY_PATH:-} expect "driver too old" \
         "the NVIDIA driver is too old: it serves CUDA 12.2, this program needs 1"
     if [ -e "$stub" ]; then
